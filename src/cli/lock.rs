@@ -298,7 +298,7 @@ impl MakeArgs {
             With::Quota => Method::Quota,
         };
         let user = freezer.cluster.user().await?.map(|user| user.name);
-        let claim = LeaseHolder::of_this_process("", "", SystemAmbient.now());
+        let claim = LeaseHolder::of_this_process("", "", Ambient::now(freezer.cluster.clock()));
         let mut users: BTreeSet<String> =
             self.exempt_user.iter().chain(&self.exempt_service_account).cloned().collect();
         users.extend(user.clone());

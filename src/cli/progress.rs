@@ -146,7 +146,7 @@ impl<'a> Progress<'a> {
         }
         self.unsaid = 0;
         let (figures, now) = (lock(&self.figures), Instant::now());
-        let text = format!("{}: {}", figures.stage(), figures.words(now));
+        let text = format!("{}: {}", figures.stage_title(), figures.words(now));
         self.output.say(Kind::Progress, &text, &figures.fields(now));
     }
 }

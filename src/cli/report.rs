@@ -17,15 +17,14 @@ use crate::survey::Survey;
 /// Write an HTML page about an operation: timeline, Services and findings
 ///
 /// The page is one HTML file that you can attach to a ticket or an email, because it loads no other files and has no scripts. You
-/// can write the page during or after the operation, as long as the journal exists. `renumber retire` removes the journal, unless
-/// you give `--keep-journal`.
+/// can write the page during or after the operation, as long as the journal exists: until `operation forget`, or until the end of
+/// `renumber retire --forget`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   # for the operation under way
   netsurgeon operation report --html report.html
-  netsurgeon renumber retire --keep-journal && \\
-      netsurgeon operation report renumber-20261121T083915Z-3f2a --html r.html")]
+  netsurgeon operation report renumber-20261121T083915Z-3f2a --html r.html")]
 pub struct ReportArgs {
     /// Id of the operation [default: the operation under way]
     #[arg(value_name = "ID")]

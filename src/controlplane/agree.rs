@@ -73,13 +73,37 @@ fn alone(seen: Vec<Seen>, expected: usize) -> (Vec<Seen>, usize, usize) {
     (seen, count, expected)
 }
 
-/// Returns a finding for each API server that has another range. Checks Pods, and processes on this host that are API servers of
-/// the cluster. API servers that are not visible from this host are not checked.
-pub async fn other_ranges(cluster: &Cluster, range: &str) -> Result<Vec<Finding>, Failure> {
+/// The flags of API servers, as far as they can be read from this host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// A finding for each API server that has another range.
+    pub others: Vec<Finding>,
+    /// Number of API servers whose flag was read.
+    pub read: usize,
+    /// Number of API servers that are endpoints of `default/kubernetes`.
+    pub servers: usize,
+}
+
+impl Flags {
+    /// Returns a message about the API servers whose range is not known; `None` if every flag was read.
+    pub fn unread(&self) -> Option<String> {
+        let Self { read, servers, .. } = self;
+        (read < servers).then(|| {
+            let of = counted(*servers, "API server", "API servers");
+            format!("the flags of {} of {of} cannot be read from this host", servers.saturating_sub(*read))
+        })
+    }
+}
+
+/// Compares the flags of API servers with a range. Reads Pods, and processes on this host that are API servers of the cluster. API
+/// servers that are not visible from this host are only counted.
+pub async fn flags(cluster: &Cluster, range: &str) -> Result<Flags, Failure> {
     let servers = endpoints(cluster).await?;
-    let mut seen = of_api_servers(in_pods(cluster).await?);
-    seen.extend(in_processes_of(&servers));
-    Ok(seen.iter().filter_map(|one| other_range(one, range)).collect())
+    let (pods, processes) = (of_api_servers(in_pods(cluster).await?), in_processes_of(&servers));
+    // A Pod and a process can be the same API server, so the two numbers are not added.
+    let read = pods.len().max(processes.len());
+    let others = pods.iter().chain(&processes).filter_map(|one| other_range(one, range)).collect();
+    Ok(Flags { others, read, servers: servers.len() })
 }
 
 /// Returns the endpoints of the API servers. After a restart, a single API server becomes an endpoint a moment after it is ready.

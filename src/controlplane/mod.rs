@@ -4,7 +4,7 @@
 mod agree;
 mod seen;
 
-pub use agree::{Places, endpoints, not_yet, other_ranges};
+pub use agree::{Flags, Places, endpoints, flags, not_yet};
 pub use seen::{
     Seen, differences, flags_in_pods, folder_of_manifests, in_manifests, in_pods, in_processes, manifests,
 };

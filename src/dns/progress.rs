@@ -121,10 +121,6 @@ impl Progress for Tally {
         self.batch
     }
 
-    fn stage(&self) -> String {
-        self.title.clone()
-    }
-
     fn stage_title(&self) -> String {
         self.title.clone()
     }

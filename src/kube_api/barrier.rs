@@ -225,9 +225,11 @@ impl Cluster {
 
     /// Deletes the sentinels that killed processes left behind. Keeps the sentinels of concurrent barriers.
     async fn remove_leftovers(&self, namespace: &str, operation: &str) -> Result<(), ClusterError> {
+        // The API server has set the creation times, so they are compared with its clock.
+        let now = self.clock().now().map(SystemTime::from);
         let is_waited_for = |service: &Service| locked(&self.sentinels).contains(&service.name_any());
         self.remove_those(namespace, |service| {
-            !is_waited_for(service) && is_left_behind(service, operation, SystemTime::now())
+            !is_waited_for(service) && is_left_behind(service, operation, now)
         })
         .await
     }
@@ -349,9 +351,11 @@ pub fn passing(purpose: &str, namespace: &str, operation: &str) -> ObjectMeta {
     }
 }
 
-fn is_left_behind(service: &Service, operation: &str, now: SystemTime) -> bool {
+fn is_left_behind(service: &Service, operation: &str, now: Option<SystemTime>) -> bool {
     let made = service.creation_timestamp().map(|made| SystemTime::from(made.0));
-    let is_old = made.zip(now.checked_sub(LEFT_BEHIND)).is_some_and(|(made, before)| made < before);
+    let is_old = made
+        .zip(now.and_then(|now| now.checked_sub(LEFT_BEHIND)))
+        .is_some_and(|(made, before)| made < before);
     service.labels().get(OPERATION).is_some_and(|of| of == operation) || is_old
 }
 
@@ -519,9 +523,9 @@ mod tests {
             let metadata = json!({"labels": {OPERATION: operation}, "creationTimestamp": made});
             serde_json::from_value(json!({"metadata": metadata})).unwrap()
         };
-        assert!(is_left_behind(&service("mine", 999_999), "mine", now));
-        assert!(!is_left_behind(&service("other", 999_999), "mine", now));
-        assert!(is_left_behind(&service("other", 990_000), "mine", now));
+        assert!(is_left_behind(&service("mine", 999_999), "mine", Some(now)));
+        assert!(!is_left_behind(&service("other", 999_999), "mine", Some(now)));
+        assert!(is_left_behind(&service("other", 990_000), "mine", Some(now)));
     }
 
     #[test]

@@ -44,7 +44,9 @@ pub use environment::{
     Records, SystemAmbient,
 };
 pub use executor::{Executor, Failure, Report, Stuck};
-pub use journal::{Journal, Listed, Noted, Progress, Record, Returning, State, Status, Summary, Waiver};
+pub use journal::{
+    Journal, Listed, Noted, Progress, Record, Returning, Run, RunEnd, State, Status, Summary, Waiver,
+};
 pub use lease_holder::{LeaseHolder, moment, new_id};
 pub use ledger::{
     ClusterLedger, ClusterRecord, EtcdLedger, EtcdRecord, Ledger, Part, PartChange, Parts, ReadLedger,

@@ -10,7 +10,7 @@ use crate::session::failure::{Failure, Kind};
 /// that ServiceCIDR.
 fn goes_when(kept_by: &[String]) -> String {
     let [first, rest @ ..] = kept_by else {
-        return "the controller manager completes the deletion within seconds; then try again".to_string();
+        return "the controller manager completes the deletion within seconds; then try again (`renumber apply` waits for it)".to_string();
     };
     let (count, them) =
         (kept_by.len(), if rest.is_empty() { "it and create it" } else { "them and create them" });

@@ -65,6 +65,14 @@ pub enum TargetError {
     },
 }
 
+impl TargetError {
+    /// Returns whether the overlapping range is only a matter of time: its ServiceCIDR is being deleted, and no Service has one of
+    /// its addresses.
+    pub fn is_ending(&self) -> bool {
+        matches!(self, Self::Leaving { kept_by, .. } if kept_by.is_empty())
+    }
+}
+
 /// Special-purpose ranges (RFC 6890 and its IANA registries). Holds use external IPs, which are not allowed in most of these
 /// ranges (`pkg/apis/core/validation/validation.go` `ValidateEndpointIP`, v1.36.3).
 const SPECIAL: [(&str, &str); 10] = [

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maud::{Markup, Render, html};
 
 use super::html::{clock, code, document, facts, header, joined, moment, prose, px, section, table};
-use super::{float, steps};
+use super::{float, runs, steps};
 use crate::dns::{Cutover, Name, Point, Share, Situation, Standing};
 use crate::nameserver::RecordSet;
 use crate::operation::{State, Status};
@@ -24,8 +24,9 @@ pub fn page(recorded: &Recorded<Cutover>, is_leased: bool) -> String {
     let situation = Situation::of(recorded, is_leased);
     let content = html! {
         (head(recorded, &situation))
-        (shares(recorded))
+        (shares(recorded, &situation))
         (names(&recorded.plan.work, &situation))
+        (runs::section_of(&recorded.summary, is_leased))
         (steps(&recorded.journal))
     };
     document(&recorded.operation, &content, "the journal of the operation")
@@ -63,25 +64,27 @@ fn head(recorded: &Recorded<Cutover>, situation: &Situation) -> Markup {
     header(&summary.kind, &recorded.operation, verdict, &situation.progress(), &facts)
 }
 
-/// Returns the mirror's share after each change: the time, and the mean share of all names, in percent.
-fn history(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
+/// Returns the mirror's share after each change: the time, and the mean share of all names, in percent. The last share is the share
+/// in the head of the page.
+fn history(recorded: &Recorded<Cutover>, situation: &Situation) -> Vec<(i64, f64)> {
     let work = &recorded.plan.work;
     let points = work.points();
     let mut changes: Vec<(i64, usize, Share)> = Vec::new();
     for (index, name) in work.names.iter().enumerate() {
-        let mut before = None;
+        let (mut before, mut forward, mut back) = (None, Vec::new(), Vec::new());
         for point in &points {
             let record = recorded.journal.find(&work.step(name, *point));
             for (state, time) in record.into_iter().flat_map(|record| &record.history) {
-                let at = match state {
-                    State::Done => Some(*point),
-                    State::UndoDone => before,
-                    _ => continue,
-                };
-                changes.push((*time, index, share(work, name, at)));
+                match state {
+                    State::Done => forward.push((*time, index, share(work, name, Some(*point)))),
+                    State::UndoDone => back.push((*time, index, share(work, name, before))),
+                    _ => {}
+                }
             }
             before = Some(*point);
         }
+        // Several points can have the same second. A rollback undoes the last point first.
+        changes.extend(forward.into_iter().chain(back.into_iter().rev()));
     }
     changes.sort_by_key(|(time, ..)| *time);
     let mut now: Vec<Share> = vec![0; work.names.len()];
@@ -93,7 +96,16 @@ fn history(recorded: &Recorded<Cutover>) -> Vec<(i64, f64)> {
         let sum: f64 = now.iter().map(|share| f64::from(*share)).sum();
         found.push((time, sum / float(now.len().max(1))));
     }
+    let last = found.last().map_or(recorded.summary.started, |(time, _)| *time);
+    found.push((last, mean(situation)));
     found
+}
+
+/// Returns the mirror's share now, as the mean of all names, in percent.
+fn mean(situation: &Situation) -> f64 {
+    let least = |standing: &Standing| f64::from(standing.shares.values().copied().min().unwrap_or_default());
+    let sum: f64 = situation.names.iter().map(least).sum();
+    sum / float(situation.names.len().max(1))
 }
 
 /// Returns the mirror's share of a name at a point of the cutover: the smallest share of the name's record types.
@@ -102,14 +114,14 @@ fn share(work: &Cutover, name: &Name, at: Option<Point>) -> Share {
     name.shares_of(&sets).into_values().min().unwrap_or_default()
 }
 
-fn shares(recorded: &Recorded<Cutover>) -> Markup {
+fn shares(recorded: &Recorded<Cutover>, situation: &Situation) -> Markup {
     let seen = seen(recorded);
     let content = html! {
-        (draw(&history(recorded), &seen))
+        (draw(&history(recorded, situation), &seen))
         @if !seen.is_empty() { p.faint { "A point is the share of requests that the mirror's metrics showed at the end of a stage." } }
         p.faint {
-            "The line is the mirror's share of answers, as the mean of all names. Clients follow a change within \
-             the TTL."
+            "The line is the mirror's share of answers, as the mean of all names: now " (format!("{:.0} %", mean(situation))) ". \
+             Clients follow a change within the TTL."
         }
     };
     section("shares", "The mirror's share of answers", &content)

@@ -1,11 +1,14 @@
 //! The history of an operation, from the times in the records of its steps: when each stage ran, and when the operation paused.
 //!
 //! The journal has only one time for each state of a step: the time of the transaction. So the history assumes that a stage
-//! starts when the previous step ends. If a long time passed between two steps, either no process ran, or a manual step was open.
+//! starts when the previous step ends. Pauses come from the runs in the summary. Journals of older versions have no runs. There, if
+//! a long time passed between two steps, either no process ran, or a manual step was open.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::operation::{Journal, Stage, State, StepId, Summary, Work};
+use super::runs;
+use crate::operation::{Journal, Run, Stage, State, Status, StepId, Summary, Work};
 use crate::renumber::{Action, Renumbering, Step};
 
 /// Time without a step, in seconds, after which the operation counts as paused. Steps take milliseconds.
@@ -155,8 +158,10 @@ impl History {
             (moment.time, moment.back, if moment.back { stage.saturating_neg() } else { stage })
         };
         moments.sort_by_key(place);
-        history.tell(&moments);
-        history.to = moments.last().map_or(history.from, |moment| moment.time).max(history.from);
+        history.tell(&moments, &summary.runs);
+        let last = moments.last().map(|moment| moment.time);
+        let ended = summary.runs.last().and_then(|run| run.ended);
+        history.to = last.max(ended).unwrap_or(history.from).max(history.from);
         history
     }
 
@@ -205,30 +210,44 @@ impl History {
     }
 
     /// Builds spans and pauses from the moments, in order.
-    fn tell(&mut self, moments: &[Moment]) {
+    fn tell(&mut self, moments: &[Moment], runs: &[Run]) {
         let mut last = self.from;
+        let since = runs.first().map_or(i64::MAX, |run| run.started);
+        let mut between: VecDeque<Pause> = between(runs, moments).into();
         for moment in moments {
-            let gap = moment.time.saturating_sub(last);
-            let pause = pause_before(moment, last, gap);
             let (stage, back, to) = (moment.stage, moment.back, moment.time);
+            let mut pauses = Vec::new();
+            while let Some(pause) = between.pop_front_if(|pause| pause.to <= moment.time) {
+                last = last.max(pause.to);
+                pauses.push(pause);
+            }
+            let gap = moment.time.saturating_sub(last);
+            // In the runs that the journal contains, only a manual step at a prompt is a pause.
+            let is_asked = matches!(moment.what, What::Manual(..));
+            pauses.extend(pause_before(moment, last, gap).filter(|_| is_asked || moment.time < since));
             // A manual step lasts as long as the operation waits for it. In any other pause, no process ran.
-            let is_still = pause.as_ref().is_some_and(|pause| pause.external.is_none());
-            let from = if is_still { to } else { last };
+            let others = pauses.iter().any(|pause| pause.external.is_some());
+            let is_still = pauses.iter().any(|pause| pause.external.is_none());
+            let begin = pauses.iter().filter(|pause| pause.external.is_some()).map(|pause| pause.from).min();
+            let from = if is_still { to } else { begin.unwrap_or(last) };
             match self.spans.last_mut() {
-                Some(span) if pause.is_none() && goes_on(span, stage, back) => span.to = to,
-                _ => {
-                    let others = pause.as_ref().is_some_and(|pause| pause.external.is_some());
-                    self.spans.push(Span { stage, back, others, from, to });
-                }
+                Some(span) if pauses.is_empty() && goes_on(span, stage, back) => span.to = to,
+                _ => self.spans.push(Span { stage, back, others, from, to }),
             }
-            if let Some(pause) = pause {
-                let name = pause.external.as_ref();
-                if let Some(outside) = self.outside.iter_mut().find(|outside| Some(&outside.name) == name) {
-                    outside.waited = outside.waited.saturating_add(gap);
-                }
-                self.pauses.push(pause);
-            }
+            self.add(pauses);
             last = last.max(moment.time);
+        }
+        // Runs after the last step: nothing was done between them.
+        self.add(between.into());
+    }
+
+    fn add(&mut self, pauses: Vec<Pause>) {
+        for pause in pauses {
+            let name = pause.external.as_ref();
+            if let Some(outside) = self.outside.iter_mut().find(|outside| Some(&outside.name) == name) {
+                outside.waited = outside.waited.saturating_add(pause.to.saturating_sub(pause.from));
+            }
+            self.pauses.push(pause);
         }
     }
 
@@ -251,6 +270,25 @@ impl History {
 /// Returns whether a change in this stage belongs to this span.
 fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
     span.stage == stage && span.back == back && !span.others
+}
+
+/// Returns the pauses between consecutive runs. The end of a run that was killed is the time of its last step.
+fn between(runs: &[Run], moments: &[Moment]) -> Vec<Pause> {
+    let pairs = runs.iter().zip(runs.iter().skip(1));
+    let pauses = pairs.filter_map(|(run, next)| {
+        let steps = moments.iter().map(|moment| moment.time).filter(|time| *time <= next.started);
+        let from = run.ended.unwrap_or_else(|| steps.max().unwrap_or(run.started).max(run.started));
+        let waits = run.status == Some(Status::WaitingForManualStep);
+        let external = run.manual_step.clone().filter(|_| waits);
+        let what = runs::outcome(run, false);
+        (next.started > from || run.ended.is_none()).then_some(Pause {
+            from,
+            to: next.started.max(from),
+            external,
+            what,
+        })
+    });
+    pauses.collect()
 }
 
 fn pause_before(moment: &Moment, last: i64, gap: i64) -> Option<Pause> {

@@ -7,6 +7,7 @@ mod html;
 pub mod picture;
 mod ranges;
 pub mod rewritten;
+mod runs;
 mod sections;
 mod services;
 mod style;
@@ -66,6 +67,7 @@ pub fn page(subject: &Subject<'_>) -> String {
         (sections::head(subject, &history, &verified))
         @if has_problems { (problems) }
         (sections::timeline(subject, &history))
+        (runs::section_of(subject.summary, subject.is_leased))
         (allocation(subject))
         (sections::outside(&history))
         (services::section(subject, &history))

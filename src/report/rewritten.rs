@@ -3,7 +3,7 @@
 use maud::{Markup, Render, html};
 
 use super::html::{code, document, facts, header, moment, section, table};
-use super::steps;
+use super::{runs, steps};
 use crate::operation::Status;
 use crate::renumber::ranges::{Content, RangeRewrite};
 use crate::session::Recorded;
@@ -13,7 +13,12 @@ const MOST_ROWS: usize = 500;
 
 /// Returns the page about a rewrite.
 pub fn page(opened: &Recorded<RangeRewrite>) -> String {
-    let content = html! { (head(opened)) (changes(opened)) (steps(&opened.journal)) };
+    let content = html! {
+        (head(opened))
+        (changes(opened))
+        (runs::section_of(&opened.summary, false))
+        (steps(&opened.journal))
+    };
     document(&opened.operation, &content, "the journal of the operation")
 }
 

@@ -139,7 +139,7 @@ pub fn timeline(subject: &Subject<'_>, history: &History) -> Markup {
         let number = index.saturating_add(1).render();
         let why = match &pause.external {
             Some(name) => html! { "waiting for manual step " (code(name)) },
-            None => pause.what.render(),
+            None => prose(&pause.what),
         };
         [number, moment(pause.from), moment(pause.to), lasting(lasted).render(), why]
     });

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use super::counted;
 use super::failure::Failure;
@@ -16,9 +17,10 @@ use super::lease::LeaseTerms;
 use super::metrics::{Figures, Metrics};
 use super::said::Said;
 use super::sealing::same_seal;
+use super::time::StoredTime;
 use super::voice::Voice;
 use crate::kube_api::Cluster;
-use crate::operation::{self, Ambient, EtcdLedger, Journal, Lock, SystemAmbient};
+use crate::operation::{self, Ambient, EtcdLedger, Journal, Lock};
 use crate::store::etcd::EtcdStore;
 use crate::store::seal::Sealed;
 use crate::store::{KeyRange, ReadStore as _, Record};
@@ -92,8 +94,9 @@ pub struct Session {
 pub enum Api {
     /// The API answers.
     Answers(Box<Cluster>),
-    /// The API does not answer, and the session sends no requests to it. Each wait takes this fixed time instead.
-    Silent(Duration),
+    /// The API does not answer, and the session sends no requests to it. Each wait takes this fixed time instead. Dates use the time
+    /// that etcd shows.
+    Silent(Duration, StoredTime),
 }
 
 impl Session {
@@ -148,7 +151,13 @@ impl Session {
                 pause.as_secs()
             ));
         }
-        Self::with(voice, (store, layout), Api::Silent(pause), id, settings).await
+        let time = StoredTime::read(&store, &layout).await;
+        if !time.is_of_the_cluster() {
+            voice.warn(
+                "etcd has no Lease of the control plane, so the time of the cluster is not known; dates use the clock of this host",
+            );
+        }
+        Self::with(voice, (store, layout), Api::Silent(pause, time), id, settings).await
     }
 
     async fn with(
@@ -177,13 +186,21 @@ impl Session {
     pub fn cluster(&self) -> Option<&Cluster> {
         match &self.api {
             Api::Answers(cluster) => Some(cluster),
-            Api::Silent(_) => None,
+            Api::Silent(..) => None,
         }
     }
 
-    /// Returns the clock of the cluster; in a session without API, the clock of this machine.
+    /// Returns the clock of the cluster; in a session without API, the time that etcd shows.
     pub fn ambient(&self) -> &dyn Ambient {
-        self.cluster().map_or(&SystemAmbient, |cluster| cluster.clock())
+        match &self.api {
+            Api::Answers(cluster) => cluster.clock(),
+            Api::Silent(_, time) => time,
+        }
+    }
+
+    /// Returns the current time of the cluster.
+    pub fn now(&self) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(self.ambient().now()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
     }
 
     /// Returns the names of the Nodes; empty in a session without API.
@@ -229,7 +246,7 @@ pub fn is_leased(held: Option<&operation::Held>, operation: &str) -> bool {
 
 /// Returns the addresses of the API servers that have a lease in etcd. Each API server renews its own lease, which expires 15 s
 /// after the API server ends (`DefaultEndpointReconcilerTTL`, `pkg/controlplane/instance.go`, v1.36.3).
-async fn alive(store: &LiveEtcd, layout: &Layout) -> Result<Vec<String>, Failure> {
+pub(super) async fn alive(store: &LiveEtcd, layout: &Layout) -> Result<Vec<String>, Failure> {
     let prefix = layout.api_server_leases();
     let mut found = Vec::new();
     let mut visit = |record: Record<'_>| {

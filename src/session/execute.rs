@@ -183,6 +183,19 @@ pub fn rolled_back(closed: &Closed, report: &Report, again: &str, restored: &str
     Failure::of(Kind::Stuck, text).hint(format!("repair the objects of these steps, then run `{again}`"))
 }
 
+/// Returns why a run stopped before its target, as text for the journal.
+pub fn why_stopped(failure: &operation::Failure) -> String {
+    match &failure.source {
+        OperationError::Paused { name, .. } => format!("manual step `{name}` is open"),
+        OperationError::GateClosed { gate, reason, .. } => format!("gate `{gate}` is closed: {reason}"),
+        OperationError::BatchRolledBack { batch, gate, reason } => {
+            format!("gate `{gate}` is closed: {reason}; batch {} was rolled back", batch.saturating_add(1))
+        }
+        OperationError::Stopped => "stopped on request".to_string(),
+        _ => failure.to_string(),
+    }
+}
+
 /// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.
 pub fn status_after(failure: &operation::Failure) -> Option<(Status, Option<String>)> {
     match &failure.source {

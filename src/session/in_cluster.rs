@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::execute::{Conditions, until_stopped};
+use super::execute::{Conditions, status_after, until_stopped, why_stopped};
+use super::failure::Kind as Exit;
 use super::gates::Gates;
 use super::lease::{Taking, lock_cluster, words};
 use super::metrics::{Figures, Metrics};
@@ -10,7 +11,7 @@ use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show,
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
-    Listed, Observer, Plan, Silence, Status, Terms, Waiver, Work, new_id,
+    Listed, Observer, Plan, RunEnd, Silence, Status, Terms, Waiver, Work, new_id,
 };
 
 /// A session for operations that are recorded in a cluster.
@@ -149,7 +150,18 @@ impl ClusterSession {
             let subject = Subject { operation, work: &plan.work, journal };
             conditions.execute(subject, &holding.ledger, environment, observer, (stop, heading)).await
         });
-        Ok(outcome.await)
+        let outcome = outcome.await;
+        if let Err(failure) = &outcome
+            && status_after(failure).is_some()
+        {
+            let exit = if failure.source.is_pause() { Exit::Paused } else { Exit::Stuck };
+            let end = RunEnd::because(why_stopped(failure), exit.code());
+            let noted = recorded.journal.end_run(&holding.ledger, &end, self.now()).await;
+            if let Err(unnoted) = noted {
+                tracing::warn!(error = %unnoted, "the end of the run could not be written to the journal");
+            }
+        }
+        Ok(outcome)
     }
 }
 

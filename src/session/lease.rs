@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Failure, LiveEtcd, Session, Voice};
 use crate::kube_api::Cluster;
 use crate::operation::{
-    Ambient as _, ClusterLock, Held, LeaseHolder, Lock, OperationError, Silence, SystemAmbient, Terms,
+    Ambient, ClusterLock, Held, LeaseHolder, Lock, OperationError, Silence, SystemAmbient, Terms,
 };
 
 /// The operation and the command that acquire the lease.
@@ -33,7 +33,7 @@ impl Session {
         let (voice, lease) = (&self.voice, self.settings.lease);
         match self.cluster() {
             Some(api) => lease.take_both(voice, &self.store, &self.id, Ok(api), taking).await,
-            None => lease.take(voice, &self.store, &self.id, taking).await,
+            None => lease.take(voice, &self.store, &self.id, taking, self.ambient().now()).await,
         }
     }
 }
@@ -50,7 +50,9 @@ impl LeaseTerms {
         api: Result<&Cluster, &Failure>,
         taking: &Taking<'_>,
     ) -> Result<Lock, Failure> {
-        let lock = self.take(voice, store, cluster, taking).await?;
+        // The start of an operation is compared with the times of its steps, which come from the clock of the cluster.
+        let now = api.map_or_else(|_| SystemAmbient.now(), |api| Ambient::now(api.clock()));
+        let lock = self.take(voice, store, cluster, taking, now).await?;
         // The fencing token is in etcd, where a previous process of this operation has lost the operation lease. So the
         // Kubernetes Lease can be taken over immediately.
         let terms = Terms { ttl: self.ttl, silence: Silence::Keeps, take_over: true };
@@ -73,15 +75,16 @@ impl LeaseTerms {
     }
 
     /// Acquires the operation lease of a cluster. If a process holds the lease for the same operation and no longer renews it,
-    /// waits until the lease expires.
+    /// waits until the lease expires. `now` is in seconds since 1970.
     pub async fn take(
         self,
         voice: &Voice,
         store: &Arc<LiveEtcd>,
         cluster: &str,
         taking: &Taking<'_>,
+        now: i64,
     ) -> Result<Lock, Failure> {
-        let claim = LeaseHolder::of_this_process(taking.operation, taking.purpose, SystemAmbient.now());
+        let claim = LeaseHolder::of_this_process(taking.operation, taking.purpose, now);
         let (store, ttl) = (store.clone(), self.ttl);
         let locked = if self.take_over {
             Lock::take_over(store, cluster, &claim, ttl).await

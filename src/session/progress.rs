@@ -29,10 +29,7 @@ pub trait Progress: Send {
     /// Returns the number of the current batch, starting at 1; 0 if the current stage belongs to no batch.
     fn batch(&self) -> usize;
 
-    /// Returns a short name for the current stage, such as `batch 2 of 4, flip`.
-    fn stage(&self) -> String;
-
-    /// Returns a sentence that describes the current stage.
+    /// Returns a text that describes the current stage. A bar and a line show the same text.
     fn stage_title(&self) -> String;
 
     /// Returns the description and the remaining time of the current wait, if the wait ends by itself.

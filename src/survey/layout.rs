@@ -122,6 +122,8 @@ places! {
     pods -> String = "/pods/";
     /// Returns the key prefix of the leases that running API servers renew. Each key contains the address of its API server.
     api_server_leases -> String = "/masterleases/";
+    /// Returns the key prefix of the Lease objects in `kube-system`.
+    system_leases -> String = "/leases/kube-system/";
     /// Returns the key of the namespace `kube-system`, whose uid identifies the cluster.
     kube_system -> Key = "/namespaces/kube-system";
     /// Returns the key of the ConfigMap from which `kubeadm upgrade` reads the ranges.

@@ -1,6 +1,6 @@
 //! Reads all Service addresses of a cluster at one revision, and audits them.
 //!
-//! Only the functions in `read.rs` do I/O; all other functions are pure. Planning, checks and verification use the same survey
+//! Only the functions in `read.rs` and `renewals.rs` do I/O; all other functions are pure. Planning, checks and verification use the same survey
 //! and the same rules ([`audit`]).
 
 pub mod audit;
@@ -9,6 +9,7 @@ pub mod era;
 pub mod layout;
 mod read;
 mod records;
+mod renewals;
 mod usage;
 
 pub use audit::{Finding, Ours, Severity};

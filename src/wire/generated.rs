@@ -619,6 +619,26 @@ pub struct ContainerStateRunning {
     #[serde(deserialize_with = "crate::wire::json::time")]
     pub started_at: ::core::option::Option<Time>,
 }
+/// A Lease of coordination.k8s.io, read for the time of its last renewal (a MicroTime, encoded like a Time).
+#[derive(serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Lease {
+    #[prost(message, optional, tag = "1")]
+    pub metadata: ::core::option::Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    pub spec: ::core::option::Option<LeaseSpec>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaseSpec {
+    #[prost(message, optional, tag = "4")]
+    #[serde(deserialize_with = "crate::wire::json::time")]
+    pub renew_time: ::core::option::Option<Time>,
+}
 
 /// Every message of `proto/`: name, then number, JSON name and type of each field.
 pub static SCHEMA: &[Message] = &[
@@ -874,6 +894,13 @@ pub static SCHEMA: &[Message] = &[
     ("JobTemplateSpec", &[
         (1, "metadata", FieldType::Message("ObjectMeta")),
         (2, "spec", FieldType::Message("JobSpec")),
+    ]),
+    ("Lease", &[
+        (1, "metadata", FieldType::Message("ObjectMeta")),
+        (2, "spec", FieldType::Message("LeaseSpec")),
+    ]),
+    ("LeaseSpec", &[
+        (4, "renewTime", FieldType::Message("Time")),
     ]),
     ("Lifecycle", &[
         (1, "postStart", FieldType::Message("LifecycleHandler")),

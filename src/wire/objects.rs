@@ -13,9 +13,9 @@ use crate::ip::Family;
 
 pub use generated::{
     ApiService, ConfigMap, CustomResourceDefinition, CustomResourceDefinitionV1beta1,
-    IpAddress as IpAddressObject, MutatingWebhookConfiguration, Namespace, Node, ObjectMeta, ParentReference,
-    Pod, RangeAllocation, Service, ServiceCidr as ServiceCidrObject, ServiceReference, StartedPod, SystemPod,
-    ValidatingWebhookConfiguration, Webhook, WebhookClientConfig,
+    IpAddress as IpAddressObject, Lease, MutatingWebhookConfiguration, Namespace, Node, ObjectMeta,
+    ParentReference, Pod, RangeAllocation, Service, ServiceCidr as ServiceCidrObject, ServiceReference,
+    StartedPod, SystemPod, ValidatingWebhookConfiguration, Webhook, WebhookClientConfig,
 };
 
 /// Label that the API server's allocator and repair loop use to recognize their own IPAddress objects
@@ -50,7 +50,7 @@ macro_rules! kinds {
 kinds! {
     ApiService = "APIService", ConfigMap = "ConfigMap", CustomResourceDefinition = "CustomResourceDefinition",
     CustomResourceDefinitionV1beta1 = "CustomResourceDefinition",
-    IpAddressObject = "IPAddress", MutatingWebhookConfiguration = "MutatingWebhookConfiguration",
+    IpAddressObject = "IPAddress", Lease = "Lease", MutatingWebhookConfiguration = "MutatingWebhookConfiguration",
     Namespace = "Namespace", Node = "Node", Pod = "Pod", RangeAllocation = "RangeAllocation",
     Service = "Service", ServiceCidrObject = "ServiceCIDR", StartedPod = "Pod", SystemPod = "Pod",
     ValidatingWebhookConfiguration = "ValidatingWebhookConfiguration",

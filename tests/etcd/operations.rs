@@ -233,7 +233,6 @@ async fn options_of_a_renumbering_are_refused() {
     let words = [
         ("resume", "--confirm flags", "`--confirm flags`"),
         ("resume", "--gate-command /bin/true", "gate"),
-        ("resume", "--keep-journal", "`--keep-journal`"),
         ("rollback", "--without-api 1", "`--without-api`"),
     ];
     for (verb, words, fact) in words {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use async_trait::async_trait;
 use netsurgeon::operation::{
     Ambient, Answer, Applied, Doing, Environment, Executor, Fault, Journal, Manual, Noted, Observed, Plan,
-    Records, Silent, State, Status, StepId, Summary, Wait, Work,
+    Records, Run, Silent, State, Status, StepId, Summary, Wait, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{Action, Awaited, Effect, Move, Renumbering};
@@ -253,6 +253,65 @@ async fn tiers_are_above_their_batches_on_timeline() {
     let table =
         page.split("<table class=\"tiers\">").nth(1).expect("a table").split("</table>").next().unwrap();
     assert!(table.split("<tr><td>").skip(1).all(|row| row.matches("<time>").count() == 3), "{table}");
+}
+
+/// Pauses come from the recorded runs: a closed gate with its reason, a killed process, and no pause while a wait lasts for hours.
+#[tokio::test]
+async fn every_run_is_in_the_report() {
+    let bench = Bench::of("objects", "10.200.0.0/16").await;
+    let store = MemoryStore::new();
+    let mut journal = Journal::begin(&store, "c", "op", b"", summary(Status::Soaking), &[]).await.unwrap();
+    let stages = bench.plan.work.stages();
+    let until = bench.plan.work.soak_stage().expect("a soak");
+    let mut time = STARTED;
+    for (number, stage) in stages.iter().take(until).enumerate() {
+        time = match number {
+            2 => STARTED + 1100,
+            4 => STARTED + 2100,
+            _ => time + 1,
+        };
+        for step in bench.plan.work.steps(stage).iter().filter(|step| !step.is_for_the_way_back()) {
+            // A wait of two hours, while the process runs.
+            time += i64::from(matches!(step.action, Action::Wait(_)) && number > 6) * 2 * HOUR;
+            let (_, record) = journal.record(&step.id, State::Done, time, Noted::default()).unwrap();
+            journal.recorded(&step.id, record, Revision(8));
+        }
+    }
+    let run = |started, ended: Option<i64>| Run { started: STARTED + started, ended, ..Run::default() };
+    let gate = "gate `http` is closed: HTTP status 503";
+    let paused = Run {
+        status: Some(Status::Paused),
+        why: Some(gate.into()),
+        exit: Some(6),
+        ..run(0, Some(STARTED + 100))
+    };
+    let last = Run { status: Some(Status::Soaking), exit: Some(0), ..run(2000, Some(time)) };
+    let runs = vec![paused, run(1000, None), last];
+    let summary = Summary { runs, ..summary(Status::Soaking) };
+    let survey = Survey::read(bench.base(), &Layout::default(), None).await.expect("a survey");
+    let subject = Subject {
+        operation: "renumber-20270115T080000Z-3f2a",
+        plan: &bench.plan,
+        summary: &summary,
+        journal: &journal,
+        survey: &survey,
+        is_leased: false,
+    };
+    let page = page(&subject);
+    keep("runs", &page);
+    check(&page);
+    let table = |class: &str| {
+        let text = page.split(&format!("<table class=\"{class}\">")).nth(1).expect("a table");
+        text.split("</table>").next().unwrap_or_default().split("<tr><td>").skip(1).collect::<Vec<_>>()
+    };
+    let (mut pauses, runs) = (table("pauses"), table("runs"));
+    pauses.retain(|row| !row.contains("manual step"));
+    assert_eq!((pauses.len(), runs.len()), (2, 3), "{pauses:?}");
+    let facts = ["paused: gate <code>http</code> is closed: HTTP status 503", "the process was killed"];
+    for (number, fact) in facts.into_iter().enumerate() {
+        assert!(pauses[number].contains(fact) && runs[number].contains(fact), "{fact}: {pauses:?} {runs:?}");
+    }
+    assert!(runs[0].contains("<td>6</td>") && runs[2].contains("soaking"), "{runs:?}");
 }
 
 const HOSTILE: [&str; 3] = [

@@ -1,11 +1,13 @@
 //! Manual steps on a real control plane: a confirmation is compared with the observed state, a rollback asks for the old state
 //! again, and an operation that has ended is not resumed.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
-use super::rig::run::says;
+use super::rig::run::{run, says};
 use super::serving::{NEW_RANGE, Serving};
 
 const OLD_RANGE: &str = "10.96.0.0/16";
@@ -74,11 +76,11 @@ async fn confirmation_is_refused_when_an_api_server_contradicts_it() {
     );
     assert_eq!(serving.stored().await, before);
     serving.restart_with(NEW_RANGE).await;
-    // The journal records `--keep-journal`.
+    // An option of older versions, which changes nothing.
     serving.netsurgeon("renumber retire --without-evidence --yes --keep-journal").expect(6);
     serving.netsurgeon(&retire).expect(0);
 
-    // The operation is done and its journal is kept: `resume` does not remove it.
+    // The operation is done and its journal stays: `resume` does not remove it.
     let before = serving.stored().await;
     for words in [resume.as_str(), &format!("{retire} --operation {operation}")] {
         let refused = serving.netsurgeon(words).expect(1);
@@ -89,6 +91,54 @@ async fn confirmation_is_refused_when_an_api_server_contradicts_it() {
     let refused = serving.netsurgeon(&format!("operation rollback {operation} --yes")).expect(1);
     says(&refused.err, &[&format!("`{operation}`"), "done"]);
     assert_eq!(serving.stored().await, before);
+}
+
+/// A confirmation of flags that nobody can read is accepted, but the first old address is only retired once every flag is known, or
+/// with an option of its own.
+#[tokio::test]
+async fn unread_flags_hold_back_the_retirement() {
+    let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
+    // In a PID namespace of its own, the program does not see the API server's process.
+    let blindly = |serving: &Serving, words: &str| {
+        let plain = serving.command(words);
+        let mut blind = Command::new("unshare");
+        blind.env_clear().current_dir("/").args(["--pid", "--fork", "--mount-proc"]);
+        blind.arg(plain.get_program()).args(plain.get_args());
+        for (name, value) in plain.get_envs() {
+            blind.env(name, value.unwrap_or_default());
+        }
+        run(words, blind)
+    };
+    let apply = serving.apply_words();
+    let paused = blindly(&serving, &apply).expect(6);
+    says(&paused.err, &["`flags`", "0 of 1 API server"]);
+    let operation = serving.journals().remove(0);
+    // The operator has not changed the flag.
+    let resumed = blindly(&serving, &format!("operation resume {operation} --confirm flags")).expect(0);
+    says(&resumed.err, &["`flags`", "not verified", "1 of 1 API server", "--accept-unverified-flags"]);
+
+    let held = serving.stored().await;
+    let confirmed = "--confirm cluster-dns --confirm soak --confirm certificates-after";
+    let retire = format!("renumber retire --without-evidence --yes {confirmed}");
+    let refused = blindly(&serving, &retire).expect(1);
+    says(&refused.err, &["1 of 1 API server", &format!("`{NEW_RANGE}`")]);
+    says(&refused.err, &["hint: ", "`--accept-unverified-flags`"]);
+    let refused = serving.netsurgeon(&format!("{retire} --accept-unverified-flags")).expect(1);
+    says(&refused.err, &["process ", &format!("`{OLD_RANGE}`")]);
+    assert_eq!(serving.stored().await, held, "no step was started");
+    let verified = serving.netsurgeon("renumber verify -o json").expect(0).json();
+    assert_eq!((&verified["retired"], &verified["findings"]), (&json!(0), &json!([])));
+
+    serving.restart_with(NEW_RANGE).await;
+    let retired = blindly(&serving, &format!("{retire} --accept-unverified-flags")).expect(0);
+    says(&retired.err, &["warning: ", "`--accept-unverified-flags`"]);
+    // The journal stays, and with it the report.
+    let page = serving.cluster.directory().join("report.html");
+    serving.netsurgeon(&format!("operation report {operation} --html {}", page.display())).expect(0);
+    let page = std::fs::read_to_string(page).expect("a page");
+    assert!(page.contains("id=\"runs\"") && page.contains("waiting for manual step"), "{page}");
+    serving.netsurgeon(&format!("operation forget {operation}")).expect(0);
+    serving.assert_clean();
 }
 
 #[tokio::test]

@@ -72,7 +72,8 @@ async fn guard_repairs_holds_that_clients_break() {
 
 /// Services that are deleted, recreated, or without addresses now do not prevent the rest from being retired.
 async fn retired_with_all_that(serving: &Serving) {
-    let words = "renumber retire --without-evidence --yes --confirm soak --confirm certificates-after";
+    let words =
+        "renumber retire --forget --without-evidence --yes --confirm soak --confirm certificates-after";
     let retired = serving.netsurgeon(words).expect(0);
     says(&retired.err, &["warning: Service default/web-7 ", "`10.96.1.8`"]);
     let own = (json!(["203.0.113.7"]), json!("Cluster"));

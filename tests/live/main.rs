@@ -20,6 +20,7 @@ mod around;
 mod barrier;
 mod certificates;
 mod chaos;
+mod clocks;
 mod cluster_ip;
 mod confirming;
 mod copies;

@@ -360,7 +360,7 @@ async fn rollback_prints_its_steps_and_asks_for_the_old_range() {
     assert!(asked.len() >= 3, "the plan, the step and the pause: {asked:?}");
     assert!(asked.iter().all(|line| !line.contains(NEW_RANGE)), "{asked:?}");
     says(&paused.err, &["26 Services", "10.200.0.0/16 to 10.96.0.0/16"]);
-    let words = serving.netsurgeon("renumber status").expect(0).err;
+    let words = serving.netsurgeon("renumber status").expect(0).out;
     let status = status(&serving);
     let stands = ["status", "manual_step", "direction"].map(|field| status[field].clone());
     assert_eq!(stands, [json!("waiting-for-manual-step"), json!("flags"), json!("back")], "{status}");

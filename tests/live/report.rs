@@ -1,4 +1,4 @@
-//! `operation report` of a renumbering that ran on a real cluster and was retired with its journal kept, as a browser renders it.
+//! `operation report` of a renumbering that ran on a real cluster and was retired, as a browser renders it.
 
 use std::path::Path;
 use std::process::Command;
@@ -50,9 +50,7 @@ async fn report_renders_in_a_browser_without_complaints() {
     let mut serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let operation = serving.apply("").await;
     let confirmed = "--confirm soak --confirm certificates-after";
-    serving
-        .netsurgeon(&format!("renumber retire --without-evidence --yes --keep-journal {confirmed}"))
-        .expect(0);
+    serving.netsurgeon(&format!("renumber retire --without-evidence --yes {confirmed}")).expect(0);
     let folder = serving.cluster.directory().to_path_buf();
     let file = folder.join("report.html");
     serving.netsurgeon(&format!("operation report {operation} --html {}", file.display())).expect(0);

@@ -27,8 +27,8 @@ pub const SERVICES: usize = 24;
 /// The new range.
 pub const NEW_RANGE: &str = "10.200.0.0/16";
 
-/// Confirmations of all manual steps from the soak on.
-pub const ENDING: &str = "--confirm cluster-dns --confirm soak --confirm certificates-after";
+/// Confirmations of all manual steps from the soak on. The journal is removed, so that nothing of netsurgeon is left.
+pub const ENDING: &str = "--forget --confirm cluster-dns --confirm soak --confirm certificates-after";
 
 /// A running program, and the lines that it has printed so far.
 pub struct Watched {

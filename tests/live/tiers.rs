@@ -196,7 +196,7 @@ fn seen_afterwards(serving: &Serving, operation: &str) {
         status["tiers"],
         json!([tier("dev", 8), tier("web", 7), tier("core", 6), tier(API_BACKENDS, 4)])
     );
-    let status = serving.netsurgeon("renumber status").expect(0).err;
+    let status = serving.netsurgeon("renumber status").expect(0).out;
     says(&status, &["dev 8 of 8, web 7 of 7, core 6 of 6, api-backends 4 of 4"]);
     let file = serving.cluster.directory().join("report.html");
     serving.netsurgeon(&format!("operation report {operation} --html {}", file.display())).expect(0);

@@ -34,7 +34,6 @@ impl OfKind for Cutovers {
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
-        args.refuse_of_a_renumbering()?;
         let gates = args.gates.settings();
         gates.resolve()?;
         let session = open(context, &args.live).await?;

@@ -91,8 +91,8 @@ pub struct ResumeArgs {
     /// Id of the operation [default: the operation under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
-    /// Keep the journal in etcd when this command completes an interrupted `renumber retire`
-    #[arg(long)]
+    /// Accepted for scripts of older versions: every operation keeps its journal
+    #[arg(long, hide = true)]
     keep_journal: bool,
     /// Give this subject up: it stays as it is now, and the operation continues and ends without it. A subject is a name of a
     /// cutover, or `NAMESPACE/NAME` of a Service; `operation show` prints the command; can be repeated
@@ -133,8 +133,8 @@ pub struct UndoArgs {
 
 /// Remove the journal of an operation that has ended
 ///
-/// `renumber retire` removes the journal of its renumbering. Other operations, and operations that were rolled back, keep their
-/// journals, so that you can inspect them. If the operation has not ended, this command fails.
+/// Operations keep their journals after their end, so that you can inspect them and create a report. If the operation has not
+/// ended, this command fails. `renumber retire --forget` removes the journal of its renumbering by itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -146,19 +146,6 @@ pub struct ForgetArgs {
     operation: String,
     #[command(flatten)]
     homes: HomeArgs,
-}
-
-impl ResumeArgs {
-    /// Refuses the options that only a renumbering has.
-    fn refuse_of_a_renumbering(&self) -> Result<(), Failure> {
-        if !self.keep_journal {
-            return Ok(());
-        }
-        Err(Failure::usage(
-            "`--keep-journal` is only for a renumbering: other operations keep their journals",
-        )
-        .hint("omit this option"))
-    }
 }
 
 impl UndoArgs {

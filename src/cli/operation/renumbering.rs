@@ -59,7 +59,9 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
         half_removed(session.store.as_ref(), &session.id).await?.iter().any(|one| one == id);
     let retiring = RetireArgs {
         operation: Some(id.to_string()),
-        keep_journal: args.keep_journal,
+        accept_unverified_flags: false,
+        forget: false,
+        keep_journal: false,
         evidence: EvidenceArgs::waived(),
         live: args.live.clone(),
     };
@@ -71,10 +73,6 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
     session.confirm_only_known(&ongoing, ongoing.situation().back)?;
     if ongoing.has_begun_to_retire() {
         return retire(context, (&retiring, &args.give_up)).await;
-    }
-    if args.keep_journal {
-        return Err(Failure::usage("the old addresses are not being retired yet")
-            .hint("give `--keep-journal` to `netsurgeon renumber retire`"));
     }
     let gates = given.or_recorded(&ongoing.summary.gates, args.no_gates)?;
     let session = session.with_gates(gates.resolve()?);

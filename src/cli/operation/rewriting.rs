@@ -33,7 +33,6 @@ impl OfKind for RangeRewrites {
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
         confirm_only(&args.live.confirm, &[], &[])?;
         refuse_to_give_up(&args.give_up, id)?;
-        args.refuse_of_a_renumbering()?;
         if args.gates.settings().resolve()?.are_there() {
             return Err(Failure::usage("a rewrite has no batches, so it cannot have gates")
                 .hint("omit the gate options"));

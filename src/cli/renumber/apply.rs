@@ -1,11 +1,13 @@
 //! `netsurgeon renumber apply`: moves every Service of a live cluster, and holds the old addresses.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use tokio::time::{Instant, sleep};
 
-use super::{duration, other_changes, summary};
+use super::{describe, duration, other_changes, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
@@ -14,11 +16,18 @@ use crate::cli::tiers::TierArgs;
 use crate::cli::{Context, Outcome, digest};
 use crate::operation::{Plan, Report, Status};
 use crate::renumber::run::{Ongoing, RenumberSession};
-use crate::renumber::{PlanOptions, Renumbering, plan};
+use crate::renumber::target::TargetError;
+use crate::renumber::{PlanError, PlanOptions, Renumbering, plan};
 use crate::session::{Failure, and_more};
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
+
+/// Maximum time until the ServiceCIDR of an earlier operation is deleted. The controller manager deletes it within seconds after the
+/// last IPAddress of its range is deleted.
+const LEAVING: Duration = Duration::from_mins(2);
+/// Pause between two checks of that ServiceCIDR.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Move every Service of a live cluster to another range, and hold the old addresses
 ///
@@ -116,27 +125,62 @@ async fn decide(
     session: &RenumberSession,
 ) -> Result<Plan<Renumbering>, Failure> {
     let mut options = args.target.as_ref().map(|target| target.resolve(&args.tiers)).transpose()?;
-    let annotation = options.as_ref().and_then(PlanOptions::annotation);
     let (store, layout) = (session.store.as_ref(), &session.layout);
-    let survey = Survey::read_annotated(store, layout, None, annotation).await?;
-    let plan = match (&args.plan, &mut options) {
-        (Some(path), _) => Plan::read(path)?,
+    let (plan, survey) = match (&args.plan, &mut options) {
+        (Some(path), _) => (Plan::read(path)?, Survey::read(store, layout, None).await?),
         (None, Some(options)) => {
+            let survey = Survey::read_annotated(store, layout, None, options.annotation()).await?;
             args.tiers.settle(context, &survey, options).await?;
-            plan(&survey, options)?
+            plan_when_free(session, survey, options).await?
         }
         (None, None) => return Err(Failure::usage("give `--to CIDR` or `--plan FILE`")),
     };
     digest::refuse_other(&plan.digest, args.approve.as_deref())?;
     session.refuse_unfit(&plan, &survey).await?;
-    if let Some(also) = other_changes::table_of(&plan.work) {
-        context.output.progress(&also);
+    if let Some(shown) = shown(context, args, &plan) {
+        context.output.progress(&shown);
     }
     context.output.progress(&summary(&plan, &session.store.describe(), args.live.rate));
     let count = counted(plan.work.moves.len(), "Service", "Services");
     let question = format!("Move {count} now? It takes {}.", duration(&plan.work, args.live.rate));
     session.ask(&question)?;
     Ok(plan)
+}
+
+/// Returns what to show before the question: every move, and what else changes. With `--yes` there is no question, so only what
+/// else changes.
+fn shown(context: &Context, args: &ApplyArgs, plan: &Plan<Renumbering>) -> Option<String> {
+    if args.live.yes { other_changes::table_of(&plan.work) } else { Some(describe(&context.output, plan)) }
+}
+
+/// Plans the move. If a range that an earlier operation has just closed still overlaps the new range, waits until the controller
+/// manager has deleted its ServiceCIDR. Does not wait if Services still have addresses of that range.
+async fn plan_when_free(
+    session: &RenumberSession,
+    mut survey: Survey,
+    options: &PlanOptions,
+) -> Result<(Plan<Renumbering>, Survey), Failure> {
+    let started = Instant::now();
+    let mut is_told = false;
+    loop {
+        let leaving = match plan(&survey, options) {
+            Ok(plan) => return Ok((plan, survey)),
+            Err(PlanError::Target(leaving @ TargetError::Leaving { .. })) if leaving.is_ending() => leaving,
+            Err(error) => return Err(error.into()),
+        };
+        if started.elapsed() >= LEAVING {
+            return Err(PlanError::from(leaving).into());
+        }
+        if !is_told {
+            session
+                .voice
+                .note(&format!("{leaving}; waiting until it is deleted, at most {} s", LEAVING.as_secs()));
+            is_told = true;
+        }
+        sleep(LOOK).await;
+        survey = Survey::read_annotated(session.store.as_ref(), &session.layout, None, options.annotation())
+            .await?;
+    }
 }
 
 async fn conclude(

@@ -12,7 +12,9 @@ use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::{Report, Status, Waiver};
 use crate::renumber::Renumbering;
-use crate::renumber::run::{Ongoing, again, left_alone, refuse_going_back, refuse_past_no_return};
+use crate::renumber::run::{
+    Ongoing, RetireTerms, again, left_alone, refuse_going_back, refuse_past_no_return,
+};
 use crate::session::{Failure, Kind, refuse_ended};
 
 /// Retire the old addresses (they stop answering), and end the renumbering
@@ -24,7 +26,7 @@ use crate::session::{Failure, Kind, refuse_ended};
 /// retires no address.
 ///
 /// After the first step, you cannot roll back. At the end, only the new addresses remain. `retire` removes all holds, shadows and
-/// temporary objects. It also removes the journal, unless you gave `--keep-journal` here or in an earlier `retire`.
+/// temporary objects. The journal stays, for `operation report` and `operation show`, until you remove it with `operation forget`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,8 +41,15 @@ pub struct RetireArgs {
     /// Id of the renumbering [default: the renumbering under way]
     #[arg(long, value_name = "ID")]
     pub(in crate::cli) operation: Option<String>,
-    /// Keep the journal in etcd, for example for `operation report`. The journal records this option, so you need not repeat it
+    /// Retire even if the flags of an API server cannot be read from this host. First check on each control-plane host that its API
+    /// server has the new range: otherwise the old range opens again, and other Services get the old addresses
     #[arg(long)]
+    pub(in crate::cli) accept_unverified_flags: bool,
+    /// Remove the journal at the end. Then there is no report. The journal records this option, so you need not repeat it
+    #[arg(long)]
+    pub(in crate::cli) forget: bool,
+    /// Accepted for scripts of older versions: `retire` keeps the journal unless you give `--forget`
+    #[arg(long, hide = true, conflicts_with = "forget")]
     pub(in crate::cli) keep_journal: bool,
     #[command(flatten)]
     pub(in crate::cli) evidence: EvidenceArgs,
@@ -113,7 +122,16 @@ impl RetireArgs {
     /// Returns the options that the user must repeat in the next command for this renumbering.
     fn options(&self) -> String {
         let yes = if self.live.yes { " --yes" } else { "" };
-        self.evidence.wanted().options() + &self.live.max_failures_option() + yes
+        let flags = if self.accept_unverified_flags { " --accept-unverified-flags" } else { "" };
+        self.evidence.wanted().options() + flags + &self.live.max_failures_option() + yes
+    }
+
+    fn terms(&self) -> RetireTerms {
+        RetireTerms {
+            evidence: self.evidence.wanted(),
+            accepts_unverified_flags: self.accept_unverified_flags,
+            forgets: self.forget,
+        }
     }
 }
 
@@ -134,7 +152,7 @@ pub async fn retire(
     refuse_going_back(&ongoing)?;
     session.confirm_only_known(&ongoing, false)?;
     ongoing.options = args.options();
-    let report = session.retire(&mut ongoing, &args.evidence.wanted(), args.keep_journal).await?;
+    let report = session.retire(&mut ongoing, &args.terms()).await?;
     print(context, &ongoing, &report)?;
     if let Some(failure) = left_alone(&ongoing, &ongoing.still_held(&report), "retired") {
         return Err(again(failure, &ongoing));
@@ -146,6 +164,13 @@ pub async fn retire(
         ongoing.plan.work.to
     ));
     context.output.note(&afterlife(&ongoing.plan.work));
+    if !ongoing.summary.removes_journal {
+        context.output.note(&format!(
+            "the journal stays in etcd; for a report: `netsurgeon operation report {id} --html report.html`; to remove the \
+             journal: `netsurgeon operation forget {id}`",
+            id = ongoing.operation
+        ));
+    }
     Ok(Outcome::Done)
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Journal, Returning, Status, Waiver, to_json};
+use super::{Journal, Returning, Run, RunEnd, Status, Waiver, to_json};
 use crate::operation::{LeaseHolder, Ledger, OperationError, Part, PartChange};
 use crate::store::CommitError;
 use crate::store::{Action, Expected, Transaction};
@@ -46,12 +46,16 @@ pub struct Summary {
     /// The subjects that the operator has given up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given_up: Vec<Waiver>,
-    /// Whether the journal is kept after the operation is done. By default, an operation of this kind removes its journal.
+    /// Whether the journal is removed after the operation is done (`--forget`). Versions up to 0.2 removed the journal of a
+    /// renumbering unless `keeps_journal` was set; this version ignores that field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub keeps_journal: bool,
+    pub removes_journal: bool,
     /// The gates between batches, in the format of the session; `null` if there are none.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub gates: Value,
+    /// The last runs of the operation, oldest first. Journals of older versions have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Run>,
 }
 
 impl Summary {
@@ -71,6 +75,7 @@ impl Summary {
     pub fn set_out(&mut self, back: bool, now: i64) {
         self.stand(if back { Status::RollingBack } else { Status::Running }, None, now);
         self.back = back;
+        self.begin_run(back, now);
     }
 
     /// Sets the status. If the status changes, sets `ended` to `now`, or to `None` if a process now runs the operation.
@@ -98,7 +103,29 @@ impl Journal {
         status: Status,
         now: i64,
     ) -> Result<(), OperationError> {
-        change_summary(ledger, |summary| summary.stand(status, None, now)).await
+        self.conclude(ledger, status, &RunEnd::default(), now).await
+    }
+
+    /// Records the status of the operation at the end of a run, and how the run ended.
+    pub async fn conclude(
+        &self,
+        ledger: &dyn Ledger,
+        status: Status,
+        end: &RunEnd,
+        now: i64,
+    ) -> Result<(), OperationError> {
+        let change = |summary: &mut Summary| {
+            summary.stand(status, end.manual_step.as_deref(), now);
+            if !status.is_at_work() {
+                summary.end_run(Some(status), end, now);
+            }
+        };
+        change_summary(ledger, change).await
+    }
+
+    /// Records how a run ended, without a change of the status. Does nothing if the end is already recorded.
+    pub async fn end_run(&self, ledger: &dyn Ledger, end: &RunEnd, now: i64) -> Result<(), OperationError> {
+        change_summary(ledger, |summary| summary.end_run(None, end, now)).await
     }
 
     /// Records that a process starts to run the operation, and the direction of the run.
@@ -106,20 +133,9 @@ impl Journal {
         change_summary(ledger, |summary| summary.set_out(back, now)).await
     }
 
-    /// Records that the operation waits for a manual step.
-    pub async fn set_waiting(
-        &self,
-        ledger: &dyn Ledger,
-        manual_step: &str,
-        now: i64,
-    ) -> Result<(), OperationError> {
-        let status = Status::WaitingForManualStep;
-        change_summary(ledger, |summary| summary.stand(status, Some(manual_step), now)).await
-    }
-
-    /// Records that the journal is kept after the operation is done.
-    pub async fn set_kept(&self, ledger: &dyn Ledger) -> Result<(), OperationError> {
-        change_summary(ledger, |summary| summary.keeps_journal = true).await
+    /// Records that the journal is removed after the operation is done.
+    pub async fn set_removed_at_end(&self, ledger: &dyn Ledger) -> Result<(), OperationError> {
+        change_summary(ledger, |summary| summary.removes_journal = true).await
     }
 
     /// Records the gates for the remaining batches.

@@ -32,6 +32,7 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 /// Writes an event for each Service that moves.
 pub struct Announcer<'a> {
     moves: HashMap<String, &'a Move>,
+    cluster: Cluster,
     operation: String,
     host: String,
     back: bool,
@@ -48,6 +49,7 @@ impl<'a> Announcer<'a> {
         let written = Arc::new(AtomicUsize::new(0));
         Self {
             moves: work.moves.iter().map(|candidate| (candidate.id(), candidate)).collect(),
+            cluster: cluster.clone(),
             operation: operation.to_string(),
             host: crate::host::name(),
             back: false,
@@ -77,7 +79,7 @@ impl<'a> Announcer<'a> {
             note,
             operation: self.operation.clone(),
             host: self.host.clone(),
-            time: OffsetDateTime::now_utc(),
+            time: self.cluster.clock().now().unwrap_or_else(OffsetDateTime::now_utc),
             unique: uuid::Uuid::new_v4().simple().to_string(),
         }
     }

@@ -6,15 +6,16 @@ use std::net::IpAddr;
 use async_trait::async_trait;
 use serde_json::Value;
 
+use super::unflagged::allocation_differs;
 use super::{kubelets, node_local_dns};
 use crate::certs::Certificate;
-use crate::controlplane::{Places, endpoints, not_yet, other_ranges};
+use crate::controlplane::{Places, endpoints, flags, not_yet};
 use crate::ip::{ServiceCidr, as_flag};
 use crate::kube_api::{ApiServer, Cluster, Collection, served};
 use crate::operation::{Answer, Fault, Manual};
 use crate::renumber::Renumbering;
 use crate::renumber::live::Approver;
-use crate::session::{Voice, counted};
+use crate::session::{LiveEtcd, Voice, counted};
 
 /// Confirms manual steps in one of three ways: netsurgeon verifies the step, the command line names it, or the operator answers
 /// at the prompt.
@@ -23,6 +24,7 @@ pub(super) struct Confirmations<'a> {
     pub(super) given: BTreeSet<String>,
     /// Client of the API; `None` if the API is not used.
     pub(super) cluster: Option<&'a Cluster>,
+    pub(super) store: &'a LiveEtcd,
     pub(super) work: &'a Renumbering,
     /// Time of the last move, in seconds since 1970; `None` if no Service has moved.
     pub(super) moved: Option<i64>,
@@ -85,7 +87,8 @@ impl Confirmations<'_> {
     /// Returns whether a confirmation is accepted. Warns and returns false if the cluster contradicts the confirmation.
     async fn is_believed(&self, name: &str, back: bool) -> bool {
         let contradiction = match name {
-            "flags" => self.another_flag(if back { &self.work.flag_before } else { &self.work.flag }).await,
+            "flags" if back => self.another_flag(&self.work.flag_before, back).await,
+            "flags" => self.another_flag(&self.work.flag, back).await,
             "certificates" if !back => self.uncovered().await,
             _ => None,
         };
@@ -95,19 +98,33 @@ impl Confirmations<'_> {
         contradiction.is_none()
     }
 
-    /// Returns a message that names an API server with another range in its flags. Ignores API servers that cannot be checked.
-    async fn another_flag(&self, flag: &[ServiceCidr]) -> Option<String> {
+    /// Returns a message that names an API server with another range in its flags, or a stored object that an API server has written
+    /// with another range. Warns about API servers that cannot be checked.
+    async fn another_flag(&self, flag: &[ServiceCidr], back: bool) -> Option<String> {
         let range = as_flag(flag);
-        match other_ranges(self.cluster?, &range).await {
+        let unread = match flags(self.cluster?, &range).await {
             Ok(found) => {
-                let first = found.first()?;
-                Some(format!("{}: {}, but `{range}` is required", first.subject, first.message))
+                if let Some(first) = found.others.first() {
+                    return Some(format!("{}: {}, but `{range}` is required", first.subject, first.message));
+                }
+                found.unread()
             }
-            Err(failure) => {
-                self.voice.warn(&format!("the flags of API servers cannot be read: {:#}", failure.error));
-                None
-            }
+            Err(failure) => Some(format!("the flags of API servers cannot be read: {:#}", failure.error)),
+        };
+        if let Some(stored) = allocation_differs(self.store, self.work, back).await {
+            return Some(stored);
         }
+        if let Some(unread) = unread {
+            self.voice.warn(&format!(
+                "`flags` is confirmed, but not verified: {unread}{}",
+                if back {
+                    ""
+                } else {
+                    "; `renumber retire` verifies them again, or needs `--accept-unverified-flags`"
+                }
+            ));
+        }
+        None
     }
 
     /// Returns a message that names an API server with a certificate that does not cover the new address. Clients in the cluster

@@ -7,13 +7,12 @@ use super::stopping::{left_open, stopped};
 use super::watchers::Watchers;
 use super::{Direction, Ongoing, RenumberSession};
 use crate::operation::{
-    self, Ambient as _, Environment, Journal, Lock, OperationError, Report, Status, StepId, Stop,
-    SystemAmbient,
+    self, Environment, Journal, Lock, OperationError, Report, RunEnd, Status, StepId, Stop,
 };
 use crate::renumber::live::{Approver, LiveEnvironment, LiveOptions};
 use crate::renumber::without_api::{MovesBack, WithoutApi};
 use crate::renumber::{Effect, Renumbering};
-use crate::session::{Api, Arrival, Failure, Heading, Subject, status_after};
+use crate::session::{Api, Arrival, Failure, Heading, Subject, status_after, why_stopped};
 
 /// Maximum number of retries of a step that fails because of concurrent changes.
 const MOST_ATTEMPTS: u32 = 3;
@@ -25,7 +24,12 @@ impl RenumberSession {
         lock: &Lock,
         way: Direction,
     ) -> Result<Arrival, Failure> {
-        self.until_stopped(lock, async |stop| self.carry_until(ongoing, lock, (way, stop)).await).await
+        let outcome =
+            self.until_stopped(lock, async |stop| self.carry_until(ongoing, lock, (way, stop)).await).await;
+        if let Err(failure) = &outcome {
+            self.note_failure(ongoing, lock, failure).await;
+        }
+        outcome
     }
 
     async fn carry_until(
@@ -34,6 +38,7 @@ impl RenumberSession {
         lock: &Lock,
         (way, stop): (Direction, &Stop),
     ) -> Result<Arrival, Failure> {
+        self.check_clocks(&ongoing.plan.work, way).await?;
         self.set_out(ongoing, lock, way).await?;
         self.clear(ongoing, way).await?;
         if !ongoing.has_begun_to_retire() {
@@ -131,7 +136,8 @@ impl RenumberSession {
     /// Returns the confirmations of manual steps. `moved` is the time of the last move, in seconds since 1970.
     fn approver<'a>(&'a self, work: &'a Renumbering, moved: Option<i64>) -> Confirmations<'a> {
         let given = self.settings.confirm.iter().cloned().collect();
-        Confirmations { voice: &self.voice, given, cluster: self.cluster(), work, moved }
+        let (voice, store) = (&self.voice, self.store.as_ref());
+        Confirmations { voice, given, cluster: self.cluster(), store, work, moved }
     }
 
     /// Returns the environment for effects and waits: the live cluster, or an environment without the API.
@@ -152,7 +158,7 @@ impl RenumberSession {
                 options.without_api_servers.clone_from(&self.choices.without_api_servers);
                 Box::new(LiveEnvironment { cluster, store, work, approver, options })
             }
-            Api::Silent(pause) => Box::new(WithoutApi { pause: *pause }),
+            Api::Silent(pause, _) => Box::new(WithoutApi { pause: *pause }),
         }
     }
 
@@ -165,7 +171,7 @@ impl RenumberSession {
         if is_refused || ongoing.summary.status.has_ended() {
             return Ok(());
         }
-        let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
+        let (ledger, now) = (self.ledger(&ongoing.journal, lock), self.ambient().now());
         let recorded = ongoing.journal.set_out(&ledger, !is_forward, now).await;
         recorded.map_err(|error| left_open(error.into(), ongoing, way))?;
         ongoing.summary.set_out(!is_forward, now);
@@ -180,44 +186,72 @@ impl RenumberSession {
         way: Direction,
         outcome: Result<Arrival, operation::Failure>,
     ) -> Result<Arrival, Failure> {
-        let noted = self.note(ongoing, lock, way, &outcome).await;
-        if let (Err(_), Err(unnoted)) = (&outcome, &noted) {
+        let status = match &outcome {
+            Ok(Arrival::Gate(_)) => Some((Status::RollingBack, None)),
+            Ok(Arrival::There(report)) => Some((there(ongoing, way, report), None)),
+            // Another process runs the operation now, or the run was refused: the status does not change.
+            Err(failure) => status_after(failure),
+        };
+        let why = outcome.as_ref().err().map(why_stopped);
+        if let Some((status, manual_step)) = &status {
+            ongoing.summary.status = *status;
+            ongoing.summary.manual_step.clone_from(manual_step);
+        }
+        let end =
+            |exit, why| RunEnd { manual_step: ongoing.summary.manual_step.clone(), why, exit: Some(exit) };
+        let (end, arrival) = match outcome {
+            Ok(Arrival::There(report)) => {
+                (end(exit_of(ongoing, way, &report), None), Ok(Arrival::There(report)))
+            }
+            Ok(Arrival::Gate(closed)) => {
+                let why = format!(
+                    "gate `{}` is closed: {}; rolling back the operation",
+                    closed.gate, closed.reason
+                );
+                (RunEnd { why: Some(why), ..RunEnd::default() }, Ok(Arrival::Gate(closed)))
+            }
+            Err(failure) => {
+                let failure = stopped(failure, ongoing, way);
+                (end(failure.kind.code(), why), Err(failure))
+            }
+        };
+        let Some((status, _)) = status else { return arrival };
+        let noted = self.note(ongoing, lock, status, &end).await;
+        if let (Err(_), Err(unnoted)) = (&arrival, &noted) {
             // The caller gets the reason why the run stopped, which is more useful than the error of the failed write.
             tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
-        let arrival = outcome.map_err(|failure| stopped(failure, ongoing, way))?;
+        let arrival = arrival?;
         noted.map_err(|failure| left_open(failure, ongoing, way))?;
         Ok(arrival)
     }
 
-    /// Records the status of an operation, unless another process holds the operation lease now.
+    /// Records the status of an operation, and how the run ended.
     async fn note(
         &self,
-        ongoing: &mut Ongoing,
+        ongoing: &Ongoing,
         lock: &Lock,
-        way: Direction,
-        outcome: &Result<Arrival, operation::Failure>,
+        status: Status,
+        end: &RunEnd,
     ) -> Result<(), Failure> {
-        let (status, manual_step) = match (way, outcome) {
-            (_, Ok(Arrival::Gate(_))) => return Ok(()),
-            (_, Err(failure)) => match status_after(failure) {
-                Some(status) => status,
-                None => return Ok(()),
-            },
-            (_, Ok(Arrival::There(report))) => (there(ongoing, way, report), None),
-        };
-        ongoing.summary.status = status;
-        ongoing.summary.manual_step.clone_from(&manual_step);
-        let (ledger, now) = (self.ledger(&ongoing.journal, lock), SystemAmbient.now());
+        let (ledger, now) = (self.ledger(&ongoing.journal, lock), self.ambient().now());
+        if status.is_at_work() {
+            return Ok(ongoing.journal.end_run(&ledger, end, now).await?);
+        }
         // One write records both the end of the operation and the start of the removal of its journal. If the removal is
         // interrupted, the next `retire` removes the remaining part of the journal.
-        let is_removed = status == Status::Done && !ongoing.summary.keeps_journal;
+        let is_removed = status == Status::Done && ongoing.summary.removes_journal;
         let status = if is_removed { Status::Removing } else { status };
-        let noted = match manual_step {
-            Some(step) => ongoing.journal.set_waiting(&ledger, &step, now).await,
-            None => ongoing.journal.set_status(&ledger, status, now).await,
-        };
-        Ok(noted?)
+        Ok(ongoing.journal.conclude(&ledger, status, end, now).await?)
+    }
+
+    /// Records why a run ended outside of a step. Does nothing if the end of the run is already recorded.
+    async fn note_failure(&self, ongoing: &Ongoing, lock: &Lock, failure: &Failure) {
+        let end = RunEnd::because(format!("{:#}", failure.error), failure.kind.code());
+        let (ledger, now) = (self.ledger(&ongoing.journal, lock), self.ambient().now());
+        if let Err(unnoted) = ongoing.journal.end_run(&ledger, &end, now).await {
+            tracing::warn!(error = %unnoted, "the end of the run could not be written to the journal");
+        }
     }
 }
 
@@ -256,6 +290,17 @@ fn there(ongoing: &Ongoing, way: Direction, report: &Report) -> Status {
         Direction::MovesBack => Status::Paused,
         Direction::Forward => Status::Soaking,
         Direction::Retire => Status::Done,
+    }
+}
+
+/// Returns the exit status of a command whose run reached its target: 3 if subjects were skipped, 5 if steps are stuck, 6 if the
+/// remaining part needs the API.
+fn exit_of(ongoing: &Ongoing, way: Direction, report: &Report) -> u8 {
+    match there(ongoing, way, report) {
+        Status::Stuck => 5,
+        Status::Paused => 6,
+        _ if way == Direction::Forward && !report.stuck.is_empty() => 3,
+        _ => 0,
     }
 }
 

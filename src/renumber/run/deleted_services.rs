@@ -5,9 +5,7 @@
 use k8s_openapi::api::core::v1::Namespace;
 
 use super::{Direction, Ongoing, RenumberSession};
-use crate::operation::{
-    Ambient as _, Lock, Record, RepairOutcome, Report, State, StepId, SystemAmbient, settle,
-};
+use crate::operation::{Lock, Record, RepairOutcome, Report, State, StepId, settle};
 use crate::renumber::live::delete_again;
 use crate::renumber::{Move, Renumbering, current, guard};
 use crate::session::{Arrival, Failure};
@@ -87,7 +85,7 @@ impl RenumberSession {
             return Ok(false);
         }
         let subject = moved.subject();
-        let now = SystemAmbient.now();
+        let now = self.ambient().now();
         let ledger = self.ledger(&ongoing.journal, lock);
         ongoing.journal.fail(&ledger, step, DELETED, now).await?;
         self.voice.note(&format!("{subject}: skipped, {DELETED}"));
@@ -111,7 +109,7 @@ impl RenumberSession {
         let deleted: Vec<&Move> = current::deleted(work, &survey).collect();
         let ledger = self.ledger(&ongoing.journal, lock);
         for step in open.iter().filter(|step| deleted.iter().any(|moved| moved.has_step(step))) {
-            ongoing.journal.fail(&ledger, step, DELETED, SystemAmbient.now()).await?;
+            ongoing.journal.fail(&ledger, step, DELETED, self.ambient().now()).await?;
         }
         self.drop_deserted(ongoing, lock).await
     }
@@ -126,14 +124,14 @@ impl RenumberSession {
                 &ongoing.plan.work,
                 &survey,
                 |step| ongoing.journal.state(step),
-                SystemAmbient.now(),
+                self.ambient().now(),
             );
             if repairs.is_empty() {
                 return self.end_deletions(&ongoing.plan.work, &survey).await;
             }
             for repair in &repairs {
                 let (ledger, none) = (self.ledger(&ongoing.journal, lock), (&[][..], State::Done));
-                settle(&ledger, &mut ongoing.journal, none, repair, &SystemAmbient).await?;
+                settle(&ledger, &mut ongoing.journal, none, repair, self.ambient()).await?;
             }
         }
         Ok(())
@@ -178,14 +176,14 @@ impl RenumberSession {
     async fn settle_gone(&self, ongoing: &mut Ongoing, lock: &Lock, to: State) -> Result<usize, Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &self.layout, None).await?;
-        let (state, now) = (|step: &_| ongoing.journal.state(step), SystemAmbient.now());
+        let (state, now) = (|step: &_| ongoing.journal.state(step), self.ambient().now());
         let gone = match to {
             State::Done => guard::strays(&ongoing.plan.work, &survey, state, now),
             _ => guard::given_up(&ongoing.plan.work, &survey, state, now),
         };
         for (steps, repair) in &gone {
             let (ledger, steps) = (self.ledger(&ongoing.journal, lock), (steps.as_slice(), to));
-            let settled = settle(&ledger, &mut ongoing.journal, steps, repair, &SystemAmbient).await?;
+            let settled = settle(&ledger, &mut ongoing.journal, steps, repair, self.ambient()).await?;
             if settled == RepairOutcome::Done {
                 self.voice
                     .note(&format!("{} was deleted, recreated or changed: {}", repair.subject, repair.says));

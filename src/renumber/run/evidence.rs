@@ -4,8 +4,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use time::OffsetDateTime;
-
 use crate::audit::judgement::{Asked, Lacking, judge};
 use crate::audit::published::{NAMESPACE, published, read};
 use crate::ip::ServiceCidr;
@@ -70,7 +68,8 @@ impl Evidence {
         let asked = Asked {
             old: work.from.clone(),
             nodes,
-            now: OffsetDateTime::now_utc(),
+            // Nodes date their evidence. Their clocks agree with the clock of the cluster, not necessarily with this host's clock.
+            now: session.now(),
             age: Duration::from_secs(self.age),
             quiet: Duration::from_secs(self.quiet),
         };

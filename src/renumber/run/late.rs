@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Ongoing, RenumberSession};
-use crate::operation::{Ambient as _, Record, State, SystemAmbient};
+use crate::operation::{Record, State};
 
 /// Maximum time from the record of a request to the end of the request, in seconds, with a margin. netsurgeon retries a request
 /// for 30 s. An API server cancels a request that changes objects after 34 s (`requestTimeoutUpperBound`,
@@ -20,7 +20,7 @@ impl RenumberSession {
         let of_shadows = records.filter(|(step, _)| step.0.starts_with("make-shadow/"));
         let Some(sent) = of_shadows.filter_map(|(_, record)| cut_off_at(record)).max() else { return };
         // The wait is never longer than `LONGEST`, even if the clock of the host that sent the request is ahead.
-        let left = sent.saturating_add(LONGEST).saturating_sub(SystemAmbient.now()).min(LONGEST);
+        let left = sent.saturating_add(LONGEST).saturating_sub(self.ambient().now()).min(LONGEST);
         if let Ok(seconds) = u64::try_from(left)
             && seconds > 0
         {

@@ -30,6 +30,10 @@ pub struct Look {
     direction: &'static str,
     /// The command that continues the operation; `None` while a process runs the operation, and after the operation has ended.
     next: Option<String>,
+    /// Why the last run stopped before its target, for example a closed gate; `None` while a process runs the operation, after its
+    /// end, and at a manual step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
     /// The status as text.
     #[serde(skip)]
     words: String,
@@ -105,8 +109,11 @@ impl Look {
         let [waiting, held, retired] = verified.counts;
         let situation = Situation::of_ongoing(&ongoing, is_leased(holder.as_ref(), &ongoing.operation));
         let newcomers = ongoing.newcomers(&survey);
+        let is_open = !situation.status.is_at_work() && !situation.status.has_ended();
+        let why = ongoing.summary.why_stopped().filter(|_| is_open && situation.manual_step.is_none());
         Ok(Self {
             version: 1,
+            why: why.map(str::to_string),
             status: situation.status,
             direction: if situation.back { "back" } else { "forward" },
             words: situation.words(),
@@ -140,34 +147,36 @@ impl Look {
     }
 }
 
-impl Display for Look {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Look {
+    /// Returns the parts of the status: what stands where, what runs now, and what to do next.
+    pub fn parts(&self) -> Vec<String> {
         let Self { operation, words, to, waiting, held, retired, .. } = self;
-        write!(
-            f,
-            "{operation}: {words}, to {to}; Services: {waiting} waiting, {held} moved and held, {retired} retired"
-        )?;
-        if !self.newcomers.is_empty() {
-            write!(f, ", {} created in the old range", self.newcomers.len())?;
-        }
+        let mut parts = vec![format!("{operation}: {words}, to {to}")];
+        parts.extend(self.why.iter().map(|why| format!("why: {why}")));
+        let born = match self.newcomers.len() {
+            0 => String::new(),
+            count => format!(", {count} created in the old range"),
+        };
+        parts.push(format!("Services: {waiting} waiting, {held} moved and held, {retired} retired{born}"));
         if !self.tiers.is_empty() {
             let words: Vec<String> = self.tiers.iter().map(ToString::to_string).collect();
-            write!(f, "; moved by tier: {}", words.join(", "))?;
+            parts.push(format!("moved by tier: {}", words.join(", ")));
         }
-        if let Some(users) = &self.users {
+        parts.extend(self.users.iter().map(|users| {
             let count = counted(users.len(), "port of an old address", "ports of old addresses");
-            write!(f, "; {count} in use from this host")?;
-        }
-        write!(f, "; {}", counted(self.findings.len(), "finding", "findings"))?;
-        if let Some(stage) = &self.stage {
-            write!(f, "; now: {stage}")?;
-        }
-        if let Some(next) = &self.next {
-            write!(f, "; next: `{next}`")?;
-        }
-        match &self.lock {
-            Some(lock) => write!(f, "; lease holder: {lock}"),
-            None => Ok(()),
-        }
+            format!("{count} in use from this host")
+        }));
+        parts.push(counted(self.findings.len(), "finding", "findings"));
+        parts.extend(self.stage.iter().map(|stage| format!("now: {stage}")));
+        parts.extend(self.next.iter().map(|next| format!("next: `{next}`")));
+        parts.extend(self.lock.iter().map(|lock| format!("lease holder: {lock}")));
+        parts
+    }
+}
+
+/// Formats the status as one line.
+impl Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.parts().join("; "))
     }
 }

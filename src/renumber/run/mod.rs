@@ -6,6 +6,7 @@ mod announce;
 mod applying;
 mod approving;
 mod carrying;
+mod clocks;
 mod confirming;
 mod deleted_services;
 pub mod evidence;
@@ -28,6 +29,7 @@ mod stopping;
 mod sweeping;
 pub mod tally;
 mod trying;
+mod unflagged;
 mod waiver;
 mod watchers;
 
@@ -38,7 +40,7 @@ use std::time::Duration;
 
 pub use self::deleted_services::DELETED;
 pub use self::exclusive::{is_open, refuse_beside_another, unfinished};
-pub use self::retiring::{again, left_alone, refuse_going_back};
+pub use self::retiring::{RetireTerms, again, left_alone, refuse_going_back};
 pub use self::returning::refuse_past_no_return;
 use self::situation::Situation;
 use super::live::LINGER;

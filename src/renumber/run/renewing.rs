@@ -4,14 +4,11 @@
 use std::collections::BTreeSet;
 
 use super::RenumberSession;
-use crate::operation::{
-    Ambient as _, Environment, Journal, Lock, OperationError, Repair, RepairOutcome, State, SystemAmbient,
-    settle,
-};
+use crate::operation::{Environment, Journal, Lock, OperationError, Repair, RepairOutcome, State, settle};
 use crate::renumber::dates::kept;
 use crate::renumber::reserved::{reserve_again, reserved};
 use crate::renumber::{Effect, Renumbering, live};
-use crate::session::{Failure, LiveEtcd, counted};
+use crate::session::{Failure, counted};
 use crate::survey::{Era, Layout, Survey};
 
 /// Maximum number of attempts to change a bitmap. An attempt fails if an API server changes the bitmap concurrently.
@@ -51,7 +48,7 @@ impl RenumberSession {
                     .hint("recreate that Service at another address, then continue")
             })?;
             let Some(repair) = again else { return Ok(()) };
-            if is_repaired(store, journal, lock, &repair).await? {
+            if self.is_repaired(journal, lock, &repair).await? {
                 self.voice.note(&format!(
                     "an API server has freed bits that were reserved before the interruption: {}",
                     repair.says
@@ -76,13 +73,13 @@ impl RenumberSession {
     ) -> Result<(), Failure> {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &Layout::new(&work.prefix), None).await?;
-        let (wrong, taken) = kept(work, &survey, |step| journal.state(step), SystemAmbient.now());
+        let (wrong, taken) = kept(work, &survey, |step| journal.state(step), self.ambient().now());
         for taken in taken {
             self.voice.warn(&taken.to_string());
         }
         let (mut batches, mut recreated) = (BTreeSet::new(), 0_usize);
         for one in wrong {
-            if is_repaired(store, journal, lock, &one.repair).await? && one.is_news {
+            if self.is_repaired(journal, lock, &one.repair).await? && one.is_news {
                 batches.insert(one.batch);
                 recreated = recreated.saturating_add(1);
             }
@@ -99,16 +96,16 @@ impl RenumberSession {
         }
         Ok(())
     }
-}
 
-/// Makes a repair that does not change the state of any step. Returns whether the repair was made.
-async fn is_repaired(
-    store: &LiveEtcd,
-    journal: &mut Journal,
-    lock: &Lock,
-    repair: &Repair,
-) -> Result<bool, OperationError> {
-    let (ledger, no_steps) = (journal.in_store(store, &[lock.guard()]), (&[][..], State::Done));
-    let outcome = settle(&ledger, journal, no_steps, repair, &SystemAmbient).await?;
-    Ok(outcome == RepairOutcome::Done)
+    /// Makes a repair that does not change the state of any step. Returns whether the repair was made.
+    async fn is_repaired(
+        &self,
+        journal: &mut Journal,
+        lock: &Lock,
+        repair: &Repair,
+    ) -> Result<bool, OperationError> {
+        let (ledger, no_steps) = (self.ledger(journal, lock), (&[][..], State::Done));
+        let outcome = settle(&ledger, journal, no_steps, repair, self.ambient()).await?;
+        Ok(outcome == RepairOutcome::Done)
+    }
 }

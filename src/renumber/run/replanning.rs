@@ -1,7 +1,7 @@
 //! Plans moves again if their Services changed after planning. The journal stores the new plan of a move as an amendment.
 
 use super::{Ongoing, RenumberSession};
-use crate::operation::{self, Journal, Lock, Plan, RepairOutcome, State, SystemAmbient};
+use crate::operation::{self, Journal, Lock, Plan, RepairOutcome, State};
 use crate::renumber::replan::{Replanned, replan};
 use crate::renumber::sweep::Sweep;
 use crate::session::Failure;
@@ -56,7 +56,7 @@ impl RenumberSession {
         let text = json(&amendment)?;
         let to = if back { State::UndoDone } else { State::Reset };
         let (steps, repair) = ((replanned.steps.as_slice(), to), &replanned.repair);
-        if operation::replace(&ledger, journal, steps, repair, (number, text), &SystemAmbient).await?
+        if operation::replace(&ledger, journal, steps, repair, (number, text), self.ambient()).await?
             != RepairOutcome::Done
         {
             return Ok(false);

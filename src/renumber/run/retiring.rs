@@ -2,24 +2,30 @@
 
 use super::evidence::Evidence;
 use super::flows::{users_of, words};
+use super::unflagged::contradiction;
 use super::{Direction, Ongoing, RenumberSession, half_removed};
-use crate::controlplane::other_ranges;
+use crate::controlplane::flags;
 use crate::ip::as_flag;
-use crate::operation::{Ambient as _, Journal, Lock, Report, Stuck, SystemAmbient};
+use crate::operation::{Journal, Lock, Report, Stuck};
 use crate::renumber::guard::watch;
 use crate::renumber::{Renumbering, verify};
 use crate::session::{Failure, Kind, Taking, and_more, counted, refuse_ended, release};
 use crate::survey::{Finding, Severity, Survey};
 
+/// What `retire` requires before the first address, and what it does at the end.
+pub struct RetireTerms {
+    /// The evidence of the nodes that no client uses an old address.
+    pub evidence: Evidence,
+    /// Whether the operator accepts API servers whose flags cannot be read.
+    pub accepts_unverified_flags: bool,
+    /// Whether to remove the journal at the end.
+    pub forgets: bool,
+}
+
 impl RenumberSession {
-    /// Retires the old addresses, if no check fails and no client uses an old address. Then removes the journal, unless this run
-    /// or an earlier run had `keeps_journal` set, or an old address may still be held.
-    pub async fn retire(
-        &self,
-        ongoing: &mut Ongoing,
-        evidence: &Evidence,
-        keeps_journal: bool,
-    ) -> Result<Report, Failure> {
+    /// Retires the old addresses, if no check fails and no client uses an old address. Then removes the journal, if this run or an
+    /// earlier run had `forgets` set, and no old address can still be held.
+    pub async fn retire(&self, ongoing: &mut Ongoing, terms: &RetireTerms) -> Result<Report, Failure> {
         let operation = ongoing.operation.clone();
         let taking = Taking { operation: &operation, purpose: "retire the old addresses" };
         let lock = self.lock(&taking).await?;
@@ -29,11 +35,11 @@ impl RenumberSession {
             refuse_going_back(ongoing)?;
             self.give_up(ongoing, &lock, false).await?;
             // This choice is stored even if this run is refused later. So the operator does not need to repeat the option.
-            if keeps_journal {
-                ongoing.journal.set_kept(&self.ledger(&ongoing.journal, &lock)).await?;
-                ongoing.summary.keeps_journal = true;
+            if terms.forgets {
+                ongoing.journal.set_removed_at_end(&self.ledger(&ongoing.journal, &lock)).await?;
+                ongoing.summary.removes_journal = true;
             }
-            is_permitted(self, evidence, ongoing, &lock).await?;
+            is_permitted(self, terms, ongoing, &lock).await?;
             end(self, ongoing, &lock).await
         };
         let ended = ended.await;
@@ -74,7 +80,7 @@ pub fn refuse_going_back(ongoing: &Ongoing) -> Result<(), Failure> {
 /// Refuses the first step if a check fails, a client uses an old address, or the operator does not agree.
 async fn is_permitted(
     session: &RenumberSession,
-    evidence: &Evidence,
+    terms: &RetireTerms,
     ongoing: &mut Ongoing,
     lock: &Lock,
 ) -> Result<(), Failure> {
@@ -83,10 +89,10 @@ async fn is_permitted(
     }
     // Owners may have changed Services since the last check.
     session.replan(ongoing, lock, false).await?;
-    check(session, ongoing).await?;
-    if !evidence.waived {
+    check(session, ongoing, terms.accepts_unverified_flags).await?;
+    if !terms.evidence.waived {
         is_unused(ongoing).await?;
-        evidence.check(session, &ongoing.plan.work).await?;
+        terms.evidence.check(session, &ongoing.plan.work).await?;
     }
     let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
     session.ask(&format!("Stop holding {count}? This cannot be rolled back."))
@@ -98,7 +104,7 @@ async fn end(session: &RenumberSession, ongoing: &mut Ongoing, lock: &Lock) -> R
     }
     session.retire_strays(ongoing, lock).await?;
     let report = session.carry_out(ongoing, lock, Direction::Retire).await?;
-    if ongoing.still_held(&report).is_empty() && !ongoing.summary.keeps_journal {
+    if ongoing.still_held(&report).is_empty() && ongoing.summary.removes_journal {
         let (store, guards) = (session.store.as_ref(), [lock.guard()]);
         let removed = Journal::remove_all(store, &session.id, &ongoing.operation, &guards).await;
         removed.map_err(|error| {
@@ -112,10 +118,13 @@ async fn end(session: &RenumberSession, ongoing: &mut Ongoing, lock: &Lock) -> R
 }
 
 /// Refuses to retire the old addresses if there is a problem that retiring would make worse.
-async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failure> {
+async fn check(session: &RenumberSession, ongoing: &Ongoing, accepts_unread: bool) -> Result<(), Failure> {
     let work = &ongoing.plan.work;
-    has_every_flag(session, work).await?;
+    has_every_flag(session, work, accepts_unread).await?;
     let survey = Survey::read(session.store.as_ref(), &session.layout, None).await?;
+    if let Some(text) = contradiction(work, &survey) {
+        return Err(Failure::refused(text).hint(set_the_flag(&as_flag(&work.flag))));
+    }
     let verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
     let [waiting, ..] = verified.counts;
     let go_on = format!("continue with `netsurgeon operation resume {}`", ongoing.operation);
@@ -127,7 +136,7 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     errors.retain(|finding| finding.severity == Severity::Error);
     // If the owner of a Service has removed the hold of the old address, the guard does not restore the hold, and the hold is not
     // needed.
-    let watched = watch(work, &survey, |step| ongoing.journal.state(step), SystemAmbient.now());
+    let watched = watch(work, &survey, |step| ongoing.journal.state(step), session.ambient().now());
     let is_given_up = |finding: &Finding| {
         finding.code == "hold-missing" && watched.findings.iter().any(|it| it.subject == finding.subject)
     };
@@ -153,18 +162,39 @@ async fn check(session: &RenumberSession, ongoing: &Ongoing) -> Result<(), Failu
     Ok(())
 }
 
-/// Refuses to retire the old addresses while the flags of an API server have a range other than the new range. Such an API server
-/// would recreate the old ServiceCIDR, and the old range could not be closed.
-async fn has_every_flag(session: &RenumberSession, work: &Renumbering) -> Result<(), Failure> {
+/// Refuses to retire the old addresses while the flags of an API server have a range other than the new range, or cannot be read.
+/// An API server with the old range would recreate the old ServiceCIDR, so the old range could not be closed, and the old addresses
+/// would be allocated to other Services.
+async fn has_every_flag(
+    session: &RenumberSession,
+    work: &Renumbering,
+    accepts_unread: bool,
+) -> Result<(), Failure> {
     let Some(cluster) = session.cluster() else { return Ok(()) };
     let range = as_flag(&work.flag);
-    let others = other_ranges(cluster, &range).await?;
-    let Some(first) = others.first() else { return Ok(()) };
-    let text = format!("{}: {}, but every API server must have `{range}`", first.subject, first.message);
-    Err(Failure::refused(text).hint(format!(
+    let found = flags(cluster, &range).await?;
+    if let Some(first) = found.others.first() {
+        let text = format!("{}: {}, but every API server must have `{range}`", first.subject, first.message);
+        return Err(Failure::refused(text).hint(set_the_flag(&range)));
+    }
+    let Some(unread) = found.unread() else { return Ok(()) };
+    if accepts_unread {
+        session.voice.warn(&format!("{unread}; continuing because of `--accept-unverified-flags`"));
+        return Ok(());
+    }
+    let text = format!(
+        "{unread}; every API server must have `{range}`, because an API server with another range would allocate old addresses again"
+    );
+    Err(Failure::refused(text)
+        .hint(format!("check each control-plane host: `netsurgeon controlplane wait --range {range} --host`"))
+        .hint("when every API server has the new range: retire again with `--accept-unverified-flags`"))
+}
+
+fn set_the_flag(range: &str) -> String {
+    format!(
         "on its host: `netsurgeon controlplane set-range --to {range}`, then `netsurgeon controlplane wait --range {range} --host`; \
          then retire again"
-    )))
+    )
 }
 
 /// Refuses to retire the old addresses while this host tracks a connection to an old address. If connection tracking cannot be

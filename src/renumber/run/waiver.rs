@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{Ongoing, RenumberSession};
-use crate::operation::{Ambient as _, Lock, State, Status, SystemAmbient, Waiver, Work as _};
+use crate::operation::{Lock, State, Status, Waiver, Work as _};
 use crate::renumber::{Action, Renumbering, Step};
 use crate::session::{Failure, and_more, give_up};
 
@@ -82,7 +82,7 @@ impl RenumberSession {
             return Err(Failure::usage(format!("operation `{operation}` has no subject `{unknown}`"))
                 .hint(format!("its subjects: {names}{more}")));
         }
-        let now = SystemAmbient.now();
+        let now = self.ambient().now();
         let waivers: Vec<Waiver> = given
             .iter()
             .map(|subject| {

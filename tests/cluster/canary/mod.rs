@@ -198,10 +198,10 @@ async fn to_the_end(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     }
     guarded(stage).await;
     let retire = if is_soak() {
-        "renumber retire --without-evidence --keep-journal --yes --confirm cluster-dns --confirm soak --confirm certificates-after"
+        "renumber retire --without-evidence --yes --confirm cluster-dns --confirm soak --confirm certificates-after"
     } else {
         // Half a minute less: it pauses at the manual step that confirms the end of the soak.
-        "renumber retire --without-evidence --keep-journal --yes --confirm cluster-dns"
+        "renumber retire --without-evidence --yes --confirm cluster-dns"
     };
     for words in [
         "renumber guard --once".to_owned(),

@@ -86,10 +86,13 @@ impl StandingArgs {
 
 /// Runs `status`.
 pub async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
-    match args.watch {
-        Some(seconds) => watch::run(context, &args.standing, Duration::from_secs(seconds.into())).await,
-        None => stand(context, &args.standing).await.map(|_| Outcome::Done),
+    if let Some(seconds) = args.watch {
+        return watch::run(context, &args.standing, Duration::from_secs(seconds.into())).await;
     }
+    let store = args.standing.etcd.connect().await?;
+    let look = args.standing.look(&store, None).await?;
+    context.output.data(&look, |output| watch::layout(output, &look))?;
+    Ok(Outcome::Done)
 }
 
 /// Runs `verify`.

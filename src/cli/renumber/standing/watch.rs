@@ -84,6 +84,11 @@ fn show(output: &Output, look: &Look) -> Result<(), Failure> {
     if !output.redraws() {
         return output.text(&look.to_string());
     }
+    output.redraw(&layout(output, look))
+}
+
+/// Returns the status with a line for each part, and the first findings, as `--watch` draws them on a terminal.
+pub(super) fn layout(output: &Output, look: &Look) -> String {
     let table = findings::tabled(output, &look.findings);
     let mut lines: Vec<&str> = table.lines().take(SHOWN.saturating_add(1)).collect();
     let more = look.findings.len().saturating_sub(SHOWN);
@@ -91,12 +96,12 @@ fn show(output: &Output, look: &Look) -> Result<(), Failure> {
     if more > 0 {
         lines.push(&rest);
     }
-    let mut parts = look.to_string().replace("; ", "\n  ");
+    let mut parts = look.parts().join("\n  ");
     for probed in &look.probes {
         parts = format!("{parts}\n  {}", probed.words());
     }
     for user in look.users.iter().flatten().take(SHOWN) {
         parts = format!("{parts}\n  {}", words(user));
     }
-    output.redraw(&format!("{parts}\n\n{}", lines.join("\n")))
+    if lines.is_empty() { parts } else { format!("{parts}\n\n{}", lines.join("\n")) }
 }

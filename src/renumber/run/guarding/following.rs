@@ -2,7 +2,7 @@
 
 use super::Guarding;
 use crate::kube_api::{Cluster, ClusterError, ObjectRef};
-use crate::operation::{SystemAmbient, repair};
+use crate::operation::repair;
 use crate::renumber::guard::{Follow, Followed};
 use crate::renumber::run::Ongoing;
 use crate::session::Failure;
@@ -44,7 +44,7 @@ impl Guarding<'_> {
                 Ok(Outcome::Left) => behind.left = true,
                 Ok(Outcome::Changed) => {
                     behind.again = true;
-                    repair(self.store, &self.cluster, &ongoing.journal, record, &SystemAmbient).await?;
+                    repair(self.store, &self.cluster, &ongoing.journal, record, &self.time).await?;
                     self.repaired(record)?;
                 }
                 Err(failure) => {
@@ -96,7 +96,7 @@ impl Guarding<'_> {
     }
 
     /// Returns the client for the API. The API must belong to the same cluster as etcd.
-    async fn api(&mut self) -> Result<Cluster, Failure> {
+    pub(super) async fn api(&mut self) -> Result<Cluster, Failure> {
         if let Some(api) = &self.api {
             return Ok(api.clone());
         }

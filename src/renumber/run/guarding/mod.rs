@@ -15,13 +15,13 @@ use self::voice::Voice;
 pub use self::voice::{Line, Lines};
 use super::{Ongoing, is_gone, open, open_operation, unfinished};
 use crate::kube_api::Cluster;
-use crate::operation::{Ambient as _, Lock, Repair, RepairOutcome, SystemAmbient, repair};
-use crate::renumber::Move;
+use crate::operation::{Ambient as _, Lock, Repair, RepairOutcome, repair};
 use crate::renumber::guard::{Watched, watch};
+use crate::renumber::{Move, Renumbering};
 use crate::session::metrics::{Counted, Metrics};
-use crate::session::{self, Connect, Failure, LiveEtcd, is_leased};
+use crate::session::{self, Connect, Failure, LiveEtcd, StoredTime, is_leased};
 use crate::store::WriteStore;
-use crate::survey::{Layout, Severity, Survey};
+use crate::survey::{Era, Layout, Severity, Survey};
 
 /// Maximum number of checks in one pass. A pass checks again after a concurrent change, or if a repair has a second part.
 const MOST_LOOKS: u32 = 5;
@@ -98,6 +98,7 @@ impl Guard {
             standing: String::new(),
             ledger,
             voice: Voice::new(lines),
+            time: StoredTime::read(store, &self.layout).await,
         };
         let outcome = guard(&mut guarding).await;
         if let Some(keeper) = guarding.keeper.take() {
@@ -131,6 +132,8 @@ struct Guarding<'a> {
     standing: String,
     ledger: Ledger,
     voice: Voice<'a>,
+    /// The time of the cluster, read before each pass.
+    time: StoredTime,
 }
 
 impl Guarding<'_> {
@@ -251,8 +254,24 @@ impl Guarding<'_> {
 
     async fn watch(&self, ongoing: &Ongoing) -> Result<Watched, Failure> {
         let survey = Survey::read(self.store, &self.terms.layout, None).await?;
-        let journal = &ongoing.journal;
-        Ok(watch(&ongoing.plan.work, &survey, |step| journal.state(step), SystemAmbient.now()))
+        let (journal, now) = (&ongoing.journal, self.time.now());
+        Ok(watch(&ongoing.plan.work, &survey, |step| journal.state(step), now))
+    }
+
+    /// Reads the time of the cluster, for the dates of IPAddresses. Fails if neither etcd nor the API shows this time.
+    async fn read_time(&mut self, work: &Renumbering) -> Result<(), Failure> {
+        self.time = StoredTime::read(self.locks, &self.terms.layout).await;
+        if self.time.is_of_the_cluster() || work.era == Era::Bitmap {
+            return Ok(());
+        }
+        let unknown = |reason: String| {
+            let text = "the time of the cluster is not known, and the clock of this host can be wrong";
+            Failure::refused(format!("{text}: etcd has no Lease of the control plane, and {reason}"))
+        };
+        let api = self.api().await.map_err(|failure| unknown(failure.to_string()))?;
+        let now = api.clock().now().ok_or_else(|| unknown("the API does not report its time".to_string()))?;
+        self.time = StoredTime::of(now.unix_timestamp());
+        Ok(())
     }
 
     async fn pass(&mut self, ongoing: &Ongoing) -> Result<Pass, Failure> {
@@ -270,6 +289,7 @@ impl Guarding<'_> {
 
     /// Checks the cluster, makes the needed repairs, and checks again until no repair is left.
     async fn look_and_repair(&mut self, ongoing: &Ongoing) -> Result<Pass, Failure> {
+        self.read_time(&ongoing.plan.work).await?;
         for _ in 0..MOST_LOOKS {
             if let Some(held) = Lock::holder(self.locks, &self.cluster).await? {
                 self.voice.say_once("busy", ("", ""), &held.claim.to_string())?;
@@ -320,7 +340,7 @@ impl Guarding<'_> {
             if !self.may_repair()? {
                 return Ok(false);
             }
-            match repair(self.store, &self.cluster, &ongoing.journal, one, &SystemAmbient).await? {
+            match repair(self.store, &self.cluster, &ongoing.journal, one, &self.time).await? {
                 RepairOutcome::Done => self.repaired(one)?,
                 RepairOutcome::Locked => break,
                 RepairOutcome::Stale => {}

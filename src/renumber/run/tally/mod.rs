@@ -323,13 +323,6 @@ impl Progress for Tally {
         self.stage.batch
     }
 
-    fn stage(&self) -> String {
-        match self.stage.batch {
-            0 => self.stage.name.clone(),
-            batch => format!("batch {batch} of {}, {}", self.batches, self.stage.name),
-        }
-    }
-
     fn stage_title(&self) -> String {
         titled(&self.stage.title, self.stage.back)
     }
