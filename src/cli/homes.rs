@@ -12,7 +12,7 @@ use crate::cli::source::EtcdArgs;
 use crate::kube_api::ClusterError;
 use crate::renumber::run::is_open;
 use crate::session::Failure;
-use crate::session::homes::{Found, Home};
+use crate::session::homes::{Found, Home, Inventory};
 
 /// Maximum time to wait for an answer from the API if operations are also read from etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,22 +28,22 @@ pub(super) struct HomeArgs {
 
 impl HomeArgs {
     /// Returns the operations that are recorded in etcd and in the cluster. If etcd is given, a failed request to the API only
-    /// causes a warning.
+    /// causes a warning. Warns about records that are skipped.
     pub(super) async fn list(&self, context: &Context) -> Result<Vec<Found>, Failure> {
-        let mut all = self.in_etcd().await?;
-        all.extend(self.in_cluster(context).await?);
+        let mut all = warned(context, self.in_etcd().await?);
+        all.extend(warned(context, self.in_cluster(context).await?));
         Ok(all)
     }
 
     /// Returns the operations that are recorded in etcd. The list is empty if no etcd is given.
-    async fn in_etcd(&self) -> Result<Vec<Found>, Failure> {
+    async fn in_etcd(&self) -> Result<Inventory, Failure> {
         if !self.etcd.is_given() {
-            return Ok(Vec::new());
+            return Ok(Inventory::default());
         }
         Home::Etcd(self.etcd.connect().await?).all().await
     }
 
-    async fn in_cluster(&self, context: &Context) -> Result<Vec<Found>, Failure> {
+    async fn in_cluster(&self, context: &Context) -> Result<Inventory, Failure> {
         let is_beside = self.etcd.is_given();
         match self.ask(is_beside).await {
             Ok(found) => return Ok(found),
@@ -56,10 +56,10 @@ impl HomeArgs {
                 failure.error
             )),
         }
-        Ok(Vec::new())
+        Ok(Inventory::default())
     }
 
-    async fn ask(&self, is_beside: bool) -> Result<Vec<Found>, Failure> {
+    async fn ask(&self, is_beside: bool) -> Result<Inventory, Failure> {
         let looked = async { Home::Cluster(Box::new(self.kube.connect().await?)).all().await };
         if !is_beside {
             return looked.await;
@@ -73,18 +73,24 @@ impl HomeArgs {
     pub(super) async fn find(&self, context: &Context, id: Option<&str>) -> Result<Found, Failure> {
         let Some(id) = id else { return self.under_way(context).await };
         let of_id = |all: Vec<Found>| all.into_iter().find(|found| found.listed.operation == id);
-        if let Some(found) = of_id(self.in_etcd().await?) {
+        let stored = self.in_etcd().await?;
+        if let Some(found) = of_id(stored.found) {
             return Ok(found);
         }
-        of_id(self.in_cluster(context).await?).ok_or_else(|| {
+        let in_cluster = self.in_cluster(context).await?;
+        let skipped = stored.skipped.iter().chain(&in_cluster.skipped);
+        of_id(in_cluster.found).ok_or_else(|| {
+            // The operation may be one of them.
+            skipped.for_each(|text| context.output.warn(text));
             Failure::refused(format!("there is no operation `{id}`"))
                 .hint("`netsurgeon operation list` lists all operations in this etcd and this cluster")
         })
     }
 
     async fn under_way(&self, context: &Context) -> Result<Found, Failure> {
+        let own = self.list(context).await?.into_iter().filter(|found| !found.is_foreign);
         let (mut open, mut ended): (Vec<Found>, Vec<Found>) =
-            self.list(context).await?.into_iter().partition(|found| is_open(&found.listed.summary));
+            own.partition(|found| is_open(&found.listed.summary));
         match (open.pop(), open.as_slice()) {
             (Some(one), []) => Ok(one),
             (None, _) => {
@@ -116,8 +122,17 @@ impl HomeArgs {
             Home::Cluster(Box::new(api)).all().await
         };
         let (stored, in_cluster) = tokio::join!(self.in_etcd(), in_cluster);
-        stored.unwrap_or_default().into_iter().chain(in_cluster.unwrap_or_default()).collect()
+        let found = |inventory: Result<Inventory, Failure>| inventory.unwrap_or_default().found;
+        found(stored).into_iter().chain(found(in_cluster)).collect()
     }
+}
+
+/// Returns the operations, and warns about records that are skipped.
+fn warned(context: &Context, Inventory { found, skipped }: Inventory) -> Vec<Found> {
+    for text in &skipped {
+        context.output.warn(text);
+    }
+    found
 }
 
 /// Returns whether a failure means that no API is configured.

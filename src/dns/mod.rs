@@ -31,6 +31,7 @@ mod published;
 pub mod run;
 mod seen;
 mod situation;
+pub mod space;
 mod stages;
 pub mod target;
 mod views;

@@ -9,6 +9,7 @@ use super::mix::mix;
 use super::probe::Probing;
 use super::published::Published;
 use super::seen::ShareQuery;
+use super::space::MOST_NAMES;
 use super::target;
 use crate::nameserver::{Alias, Kind, Record, RecordSet, have_same_data};
 use crate::operation::Plan;
@@ -123,6 +124,15 @@ pub enum Refusal {
         /// The reason.
         reason: String,
     },
+    /// The plan would have too many names.
+    #[error(
+        "{names} names are too many for one cutover (maximum {}): its record would fill etcd",
+        super::space::MOST_NAMES
+    )]
+    TooMany {
+        /// Number of the names that change.
+        names: usize,
+    },
     /// The shares do not increase.
     #[error("each share must be between 1 and 100 %, and greater than the share before it")]
     Shares,
@@ -153,6 +163,9 @@ impl Refusal {
             Self::ShortSoak { .. } => {
                 Some("give a longer `--soak`, a shorter `--ttl`, or `--force short-soak`")
             }
+            Self::TooMany { .. } => Some(
+                "plan several cutovers, one after the other: `--names-file FILE` or `--name NAME,...` selects the names of each",
+            ),
             Self::Shares => Some("give them like this: `--shares 10,50,100`"),
             Self::Nothing { .. } | Self::Name { .. } => None,
         }
@@ -183,6 +196,9 @@ pub fn plan(facts: &Facts, options: &PlanOptions) -> Result<Planned, Refusal> {
     }
     if names.is_empty() {
         return Err(nothing(moved, left_out.first()));
+    }
+    if names.len() > MOST_NAMES {
+        return Err(Refusal::TooMany { names: names.len() });
     }
     // A stage that changes no name is omitted, because its share is not possible.
     let changes = |stage: usize| {
@@ -586,6 +602,11 @@ mod tests {
         beside.names[0].beside.insert(Kind::Txt);
         assert!(reason(&beside, &options(&[])).contains("it has a TXT record, and a name with a CNAME"));
         let good = facts(&www(), &["198.51.100.1"]);
+        let mut many = good.clone();
+        many.names = vec![good.names[0].clone(); MOST_NAMES + 1];
+        let refusal = plan(&many, &options(&[])).unwrap_err();
+        assert_eq!(refusal, Refusal::TooMany { names: MOST_NAMES + 1 });
+        assert!(refusal.hint().unwrap().contains("`--names-file FILE`"));
         assert_eq!(plan(&good, &options(&[50, 10])).unwrap_err(), Refusal::Shares);
         let short = PlanOptions { soak: 30, ..options(&[]) };
         assert_eq!(plan(&good, &short).unwrap_err(), Refusal::ShortSoak { soak: 30, ttl: 60 });

@@ -15,6 +15,7 @@ use super::plan::Refusal;
 use super::probe::Prober;
 use super::progress::Tally;
 use super::provider::{self, Provider};
+use super::seen::ShareQuery;
 use super::situation::{Situation, Standing};
 use super::views::refuse_other_view;
 use super::waiver::{planned, waivers};
@@ -38,6 +39,8 @@ pub struct CutoverSession {
     prober: Prober,
     /// Names to give up.
     given_up: Vec<String>,
+    /// The metrics query for the mirror's share, if it may be sent.
+    seen: Option<ShareQuery>,
     /// Options to repeat in the next command, each with a leading space.
     options: String,
 }
@@ -70,12 +73,13 @@ pub struct Ran {
     /// Names that another client has changed since netsurgeon last changed them.
     pub changed: Vec<String>,
     options: String,
+    gates: String,
 }
 
 impl Ran {
     /// Returns the situation after the run.
     pub fn situation(&self) -> Situation {
-        Situation::of(&self.recorded, false).repeating(&self.options)
+        Situation::of(&self.recorded, false).repeating(&self.options).with_gates(&self.gates)
     }
 
     /// Returns the names that were skipped. Each name is listed once, with the reason.
@@ -94,13 +98,19 @@ impl CutoverSession {
     /// Returns a session that signs updates with this key. `trusted`: additional CA certificates that probes trust, as DER.
     pub fn new(session: ClusterSession, key: Option<Key>, trusted: Vec<Vec<u8>>) -> Result<Self, Failure> {
         let prober = Prober::new(trusted).map_err(Failure::refused)?;
-        Ok(Self { session, key, prober, given_up: Vec::new(), options: String::new() })
+        Ok(Self { session, key, prober, given_up: Vec::new(), seen: None, options: String::new() })
     }
 
     /// Gives these names up before the run: their records stay as they are, and the cutover continues without them.
     #[must_use]
     pub fn giving_up(self, names: &[String]) -> Self {
         Self { given_up: names.to_vec(), ..self }
+    }
+
+    /// Measures the mirror's share with this query. Without this call, the query of the plan is not used.
+    #[must_use]
+    pub fn measuring(self, seen: Option<ShareQuery>) -> Self {
+        Self { seen, ..self }
     }
 
     /// Repeats these options in the next command.
@@ -110,7 +120,8 @@ impl CutoverSession {
     }
 
     fn ran(&self, recorded: Recorded<Cutover>, report: Report, changed: Vec<String>) -> Ran {
-        Ran { recorded, report, changed, options: self.options.clone() }
+        let (options, gates) = (self.options.clone(), self.gate_options().to_string());
+        Ran { recorded, report, changed, options, gates }
     }
 
     /// Returns the newest cutover with this plan.
@@ -316,7 +327,7 @@ impl CutoverSession {
         provider: &dyn Provider,
         heading: Heading,
     ) -> Result<Arrival, Failure> {
-        let work = recorded.plan.work.clone();
+        let work = Cutover { seen: self.seen.clone(), ..recorded.plan.work.clone() };
         let resolver = Server::new(work.resolver, None);
         let waivers = recorded.summary.given_up.clone();
         // A rollback restores a name that was given up in the forward direction, if the records are still unchanged.
@@ -339,7 +350,8 @@ impl CutoverSession {
             // The caller gets the reason for the stop, which is more useful than the write error.
             tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
-        Err(stopped(failure, &Situation::of(recorded, false).repeating(&self.options)))
+        let situation = Situation::of(recorded, false).repeating(&self.options);
+        Err(stopped(failure, &situation.with_gates(self.gate_options())))
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Situation {
     pub mirror_ttl: Duration,
     /// Options to repeat in the next command, each with a leading space.
     pub options: String,
+    /// The options for gates that a command which continues the cutover must repeat, each with a leading space.
+    pub gates: String,
 }
 
 /// The state of one name.
@@ -101,6 +103,7 @@ impl Situation {
             mirror_ttl: work.mirror_ttl(work.has_ended(|step| journal.find(step).is_some())),
             names,
             options: String::new(),
+            gates: String::new(),
         }
     }
 
@@ -108,6 +111,12 @@ impl Situation {
     #[must_use]
     pub fn repeating(self, options: &str) -> Self {
         Self { options: options.to_string(), ..self }
+    }
+
+    /// Repeats these options for gates in the command that continues the cutover.
+    #[must_use]
+    pub fn with_gates(self, gates: &str) -> Self {
+        Self { gates: gates.to_string(), ..self }
     }
 
     /// Returns whether every name has reached the end.
@@ -149,13 +158,13 @@ impl Situation {
 
     /// Returns the command that continues the cutover; `None` while a process runs the cutover, or if the cutover has ended.
     pub fn next(&self) -> Option<String> {
-        let (id, options) = (&self.operation, &self.options);
+        let (id, options, gates) = (&self.operation, &self.options, &self.gates);
         match self.status {
             status if status.is_at_work() || status.has_ended() => None,
             _ if self.back => Some(format!("netsurgeon dns rollback {id}{options}")),
             _ => Some(match self.next_stage {
-                Some(stage) => format!("netsurgeon dns cutover {id} --stage {stage}{options}"),
-                None => format!("netsurgeon dns cutover {id} --all{options}"),
+                Some(stage) => format!("netsurgeon dns cutover {id} --stage {stage}{options}{gates}"),
+                None => format!("netsurgeon dns cutover {id} --all{options}{gates}"),
             }),
         }
     }

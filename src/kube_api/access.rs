@@ -36,7 +36,8 @@ impl Cluster {
     }
 
     /// Checks whether the current user has a permission (`SelfSubjectAccessReview`): `verb` on `resource` in the API group
-    /// `group`, in one namespace or in all namespaces. The resource can have a subresource (`nodes/proxy`).
+    /// `group`, in one namespace or in all namespaces. The resource can have a subresource (`nodes/proxy`), and the name
+    /// of an object (`leases@netsurgeon`).
     pub async fn may(
         &self,
         verb: &str,
@@ -82,8 +83,9 @@ impl ApiServerClient {
     }
 }
 
-/// Returns the attributes of an access review. The resource can have a subresource.
+/// Returns the attributes of an access review. The resource can have a subresource and the name of an object.
 fn attributes(verb: &str, (group, resource): (&str, &str), namespace: Option<&str>) -> ResourceAttributes {
+    let (resource, name) = resource.split_once('@').unwrap_or((resource, ""));
     let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
     let some = |text: &str| Some(text.to_string());
     ResourceAttributes {
@@ -91,6 +93,7 @@ fn attributes(verb: &str, (group, resource): (&str, &str), namespace: Option<&st
         group: some(group),
         resource: some(resource),
         subresource: some(part),
+        name: some(name),
         namespace: namespace.map(str::to_string),
         ..Default::default()
     }

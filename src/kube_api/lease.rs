@@ -23,6 +23,10 @@ use super::{Cluster, ClusterError, MANAGED_BY, ObjectRef};
 
 const API_VERSION: &str = "coordination.k8s.io/v1";
 
+/// Longest duration in a Lease that is respected. No holder of netsurgeon uses a longer one (`--lock-ttl`), so a longer one was
+/// written by another client, and must not block operations for years.
+const LONGEST: Duration = Duration::from_hours(1);
+
 /// Maximum number of reads in one call. netsurgeon reads the Lease again if another process changed it first.
 const MOST_READS: u32 = 3;
 
@@ -159,7 +163,8 @@ impl Lease {
 
     fn given(&self, found: &Record) -> Duration {
         let given = found.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-        given.and_then(|seconds| seconds.try_into().ok()).map_or(self.duration, Duration::from_secs)
+        let given = given.and_then(|seconds| seconds.try_into().ok()).map(Duration::from_secs);
+        given.filter(|given| *given <= LONGEST).unwrap_or(self.duration)
     }
 
     /// Returns the time of the cluster. Every holder writes it, so that `renewTime` can be compared on any machine.
@@ -181,7 +186,7 @@ impl Lease {
         let name = holder_of(&found).to_string();
         let (until, now) = (self.until(&found).unix_timestamp(), self.now().unix_timestamp());
         let left = u64::try_from(until.saturating_sub(now)).ok().filter(|left| *left > 0 && !name.is_empty());
-        Ok(left.map(|left| (name, Duration::from_secs(left))))
+        Ok(left.map(|left| (name, Duration::from_secs(left).min(LONGEST))))
     }
 
     /// Releases the Lease if this process holds it, so that no other process has to wait until it expires.

@@ -238,6 +238,14 @@ impl ApiServerClient {
 }
 
 impl Cluster {
+    /// Returns the size of the largest etcd database that the API server uses, in bytes, from the metric
+    /// `apiserver_storage_size_bytes` (Kubernetes 1.28 and later, `apiserver/pkg/storage/etcd3/metrics/metrics.go`, v1.36.3). `None`
+    /// if there is no such metric.
+    pub async fn storage_size(&self) -> Result<Option<u64>, ClusterError> {
+        let answer = self.connection.request(&Call::read("/metrics")?).await?;
+        Ok(storage_size(&String::from_utf8_lossy(&answer.body)))
+    }
+
     /// Returns the version of the API server that answers the request.
     pub async fn version(&self) -> Result<Version, ClusterError> {
         version(&self.connection).await
@@ -271,6 +279,16 @@ fn gates(metrics: &str) -> BTreeMap<String, bool> {
     metrics.lines().filter_map(gate).collect()
 }
 
+/// Parses lines such as `apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 5.7344e+06`.
+fn storage_size(metrics: &str) -> Option<u64> {
+    let size = |line: &str| {
+        let (_, value) = line.strip_prefix("apiserver_storage_size_bytes")?.rsplit_once(' ')?;
+        let value: f64 = value.parse().ok()?;
+        format!("{value:.0}").parse::<u64>().ok()
+    };
+    metrics.lines().filter_map(size).max()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -285,6 +303,15 @@ mod tests {
         let expected =
             [("APIListChunking".to_string(), true), ("MultiCIDRServiceAllocator".to_string(), false)];
         assert_eq!(gates(metrics), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn storage_size_is_read_from_metrics() {
+        let metrics = "# TYPE apiserver_storage_size_bytes gauge\n\
+            apiserver_storage_size_bytes{storage_cluster_id=\"etcd-0\"} 5.7344e+06\n\
+            apiserver_storage_size_bytes{storage_cluster_id=\"etcd-1\"} 4096\n";
+        assert_eq!(storage_size(metrics), Some(5_734_400));
+        assert_eq!(storage_size("apiserver_storage_objects{resource=\"pods\"} 3\n"), None);
     }
 
     #[test]

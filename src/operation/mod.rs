@@ -45,7 +45,7 @@ pub use environment::{
 };
 pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{
-    Journal, Listed, Noted, Progress, Record, Returning, Run, RunEnd, State, Status, Summary, Waiver,
+    Journal, Listed, Listing, Noted, Progress, Record, Returning, Run, RunEnd, State, Status, Summary, Waiver,
 };
 pub use lease_holder::{LeaseHolder, moment, new_id};
 pub use ledger::{
@@ -167,6 +167,14 @@ pub enum OperationError {
         /// Where the journal is stored.
         what: String,
         /// Why the journal cannot be used.
+        reason: String,
+    },
+    /// The namespace of the records does not exist, and cannot be created.
+    #[error("the namespace `{name}` for the records of operations cannot be created: {reason}")]
+    NoNamespace {
+        /// The namespace.
+        name: &'static str,
+        /// The reason.
         reason: String,
     },
     /// Another process holds the operation lease of the cluster.

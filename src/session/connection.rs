@@ -177,6 +177,11 @@ impl Session {
         Self { gates, ..self }
     }
 
+    /// Returns the options for gates that the next command must repeat, each with a leading space.
+    pub fn gate_options(&self) -> &str {
+        &self.gates.repeated
+    }
+
     /// Returns the Kubernetes API, or how long each wait takes without the API.
     pub fn api(&self) -> &Api {
         &self.api

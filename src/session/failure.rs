@@ -327,6 +327,9 @@ impl From<OperationError> for Failure {
             | OperationError::Paused { .. }
             | OperationError::GateClosed { .. }
             | OperationError::BatchRolledBack { .. } => Self::new(Kind::Paused, error),
+            OperationError::NoNamespace { .. } => Self::new(Kind::Refused, error).hint(
+                "an administrator creates the namespace with its roles: `kubectl apply -f deploy/rbac.yaml`",
+            ),
             OperationError::BatchStuck { .. } => {
                 Self::new(Kind::Stuck, error).hint("repair the object that the message names")
             }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Failure, LiveEtcd, is_leased};
 use crate::kube_api::Cluster;
 use crate::operation::{
-    ClusterLock, ClusterRecord, EtcdRecord, Journal, Listed, Lock, OperationError, Progress, ReadLedger,
-    Status, Summary,
+    ClusterLock, ClusterRecord, EtcdRecord, Journal, Listed, Listing, Lock, OperationError, Progress,
+    ReadLedger, Status, Summary,
 };
 
 /// Where an operation is recorded.
@@ -24,16 +24,40 @@ pub struct Found {
     pub home: Home,
     /// Entry of the operation in the list.
     pub listed: Listed,
+    /// Whether the record in a cluster names another cluster, for example because it was copied.
+    pub is_foreign: bool,
+}
+
+/// The operations of a home.
+#[derive(Default)]
+pub struct Inventory {
+    /// The operations, ordered by id.
+    pub found: Vec<Found>,
+    /// Records that cannot be read, and records of another cluster, as sentences. They do not prevent other operations.
+    pub skipped: Vec<String>,
 }
 
 impl Home {
-    /// Returns the operations that are recorded here, ordered by id.
-    pub async fn all(self) -> Result<Vec<Found>, Failure> {
-        let listed = match &self {
-            Self::Etcd(store) => Journal::list(store.as_ref(), None).await?,
-            Self::Cluster(api) => ClusterRecord::list(api).await?,
+    /// Returns the operations that are recorded here.
+    pub async fn all(self) -> Result<Inventory, Failure> {
+        let (listing, identity) = match &self {
+            Self::Etcd(store) => (Journal::listing(store.as_ref(), None).await?, None),
+            // A user without permission to read the identity of the cluster can still list the operations.
+            Self::Cluster(api) => (ClusterRecord::listing(api).await?, api.identity().await.ok()),
         };
-        Ok(listed.into_iter().map(|listed| Found { home: self.clone(), listed }).collect())
+        let Listing { operations, unreadable: mut skipped } = listing;
+        let mut found = Vec::with_capacity(operations.len());
+        for listed in operations {
+            let is_foreign = identity.as_ref().is_some_and(|identity| *identity != listed.cluster);
+            if is_foreign {
+                let (id, cluster) = (&listed.operation, &listed.cluster);
+                skipped.push(format!(
+                    "operation `{id}` belongs to another cluster (`{cluster}`), so it does not run here; to remove its record: `netsurgeon operation forget {id}`"
+                ));
+            }
+            found.push(Found { home: self.clone(), listed, is_foreign });
+        }
+        Ok(Inventory { found, skipped })
     }
 
     /// Returns the name of the place where these operations are recorded, for JSON output.
@@ -76,7 +100,11 @@ impl Found {
     /// Returns whether a process runs the operation.
     pub async fn is_leased(&self) -> Result<bool, Failure> {
         let held = match &self.home {
-            Home::Etcd(store) => Lock::holder(store.as_ref(), &self.listed.cluster).await?,
+            Home::Etcd(store) => match Lock::holder(store.as_ref(), &self.listed.cluster).await {
+                // A record of a holder that cannot be read names no operation.
+                Err(OperationError::Journal { .. }) => None,
+                held => held?,
+            },
             Home::Cluster(api) => ClusterLock::holder(api).await?,
         };
         Ok(is_leased(held.as_ref(), &self.listed.operation))

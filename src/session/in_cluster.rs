@@ -11,7 +11,7 @@ use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show,
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
-    Listed, Observer, Plan, RunEnd, Silence, Status, Terms, Waiver, Work, new_id,
+    Listed, Observer, OperationError, Plan, RunEnd, Silence, Status, Terms, Waiver, Work, new_id,
 };
 
 /// A session for operations that are recorded in a cluster.
@@ -54,6 +54,11 @@ impl ClusterSession {
         Ambient::now(self.api.clock())
     }
 
+    /// Returns the options for gates that the next command must repeat, each with a leading space.
+    pub fn gate_options(&self) -> &str {
+        &self.gates.repeated
+    }
+
     /// Asks a question, unless the user has already answered every question with yes.
     pub fn ask(&self, question: &str) -> Result<(), Failure> {
         if self.settings.agreed { Ok(()) } else { self.voice.ask(question) }
@@ -69,12 +74,15 @@ impl ClusterSession {
     /// Returns the operations of a kind that are recorded in the cluster.
     pub async fn listed(&self, kind: &str) -> Result<Vec<Listed>, Failure> {
         let all = ClusterRecord::list(&self.api).await?;
-        Ok(all.into_iter().filter(|listed| listed.summary.kind == kind).collect())
+        Ok(all
+            .into_iter()
+            .filter(|listed| listed.cluster == self.id && listed.summary.kind == kind)
+            .collect())
     }
 
-    /// Reads an operation.
+    /// Reads an operation of this cluster.
     pub async fn read<W: Kind + Work>(&self, operation: &str) -> Result<Recorded<W>, Failure> {
-        Recorded::read(&self.api, operation).await
+        Recorded::read_of(&self.api, operation, &self.id).await
     }
 
     /// Starts an operation: acquires the operation lease of the cluster, and records the plan. Fails if the cluster has a record
@@ -106,7 +114,7 @@ impl ClusterSession {
         let (claim, lock) = self.lock(taking).await?;
         let taken = async {
             let ledger = ClusterLedger::take(&self.api, &claim).await?;
-            Ok((Recorded::open_to_change(taking.operation, &ledger).await?, ledger))
+            Ok((Recorded::open_to_change(taking.operation, &ledger, &self.id).await?, ledger))
         };
         let (lock, (recorded, ledger)) = keep(lock, taken.await).await?;
         Ok((recorded, Holding { api: self.api.clone(), lock, ledger }))
@@ -121,11 +129,31 @@ impl ClusterSession {
     }
 
     async fn refuse_beside_another(&self) -> Result<(), Failure> {
-        let all = ClusterRecord::list(&self.api).await?;
-        let Some(other) = all.into_iter().find(|listed| !listed.summary.has_ended()) else { return Ok(()) };
-        let (id, kind) = (other.operation, other.summary.kind);
-        Err(Failure::refused(format!("operation `{id}` ({kind}) of this cluster has not ended"))
-            .hint(status_hint(&id)))
+        let listing = ClusterRecord::listing(&self.api).await?;
+        listing.unreadable.iter().for_each(|text| self.voice.warn(text));
+        let is_open = |listed: &&Listed| listed.cluster == self.id && !listed.summary.has_ended();
+        for other in listing.operations.iter().filter(is_open) {
+            let (id, kind) = (&other.operation, &other.summary.kind);
+            if let Err(reason) = self.open_again(id).await? {
+                self.voice.warn(&format!(
+                    "operation `{id}` ({kind}) of this cluster has not ended, but it cannot be continued: {reason}"
+                ));
+                continue;
+            }
+            return Err(Failure::refused(format!("operation `{id}` ({kind}) of this cluster has not ended"))
+                .hint(status_hint(id)));
+        }
+        Ok(())
+    }
+
+    /// Reads the whole record of an operation. The inner error is the reason why no process can continue the operation.
+    async fn open_again(&self, operation: &str) -> Result<Result<(), OperationError>, Failure> {
+        let Some(record) = ClusterRecord::find(&self.api, operation).await? else { return Ok(Ok(())) };
+        match Journal::open_in(&record).await {
+            Ok(_) => Ok(Ok(())),
+            Err(reason @ OperationError::Journal { .. }) => Ok(Err(reason)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Runs the steps with the gates and limits of this session. Records the direction first, so that the journal contains the

@@ -2,7 +2,7 @@
 
 use super::{Failure, refuse_removing};
 use crate::kube_api::Cluster;
-use crate::operation::{ClusterRecord, Journal, Kind, Plan, PlanFileError, ReadLedger, Summary, Work};
+use crate::operation::{ClusterRecord, Journal, Kind, Part, Plan, PlanFileError, ReadLedger, Summary, Work};
 
 /// An operation with its journal, which is in etcd or in the cluster.
 pub struct Recorded<W> {
@@ -19,12 +19,15 @@ pub struct Recorded<W> {
 impl<W: Kind + Work> Recorded<W> {
     /// Reads an operation from the API of its cluster.
     pub async fn read(api: &Cluster, operation: &str) -> Result<Self, Failure> {
-        let record = ClusterRecord::find(api, operation).await?;
-        let record = record.ok_or_else(|| {
-            Failure::refused(format!("there is no operation `{operation}`"))
-                .hint("`netsurgeon operation list` lists the operations of this cluster")
-        })?;
-        Self::open(operation, &record).await
+        Self::open(operation, &record(api, operation).await?).await
+    }
+
+    /// Reads an operation from the API of its cluster. Fails if its plan is for another cluster than `cluster`.
+    pub async fn read_of(api: &Cluster, operation: &str, cluster: &str) -> Result<Self, Failure> {
+        let record = record(api, operation).await?;
+        let opened = Self::open(operation, &record).await?;
+        opened.refuse_other_cluster(cluster, &record)?;
+        Ok(opened)
     }
 
     /// Opens an operation. Fails if the operation is of another kind.
@@ -44,17 +47,52 @@ impl<W: Kind + Work> Recorded<W> {
             let text = format!("operation `{operation}` is of kind `{found}`, not `{wanted}`");
             return Err(Failure::refused(text));
         }
-        let plan = Plan::of_operation(&text, operation).map_err(|error| unreadable(error, &summary))?;
+        let plan: Plan<W> =
+            Plan::of_operation(&text, operation).map_err(|error| unreadable(error, &summary))?;
+        if plan.digest != summary.digest {
+            let reason = format!("it has digest `{}`, but the summary has `{}`", plan.digest, summary.digest);
+            return Err(ledger.broken(&Part::Plan(0), &reason).into());
+        }
         Ok(Self { operation: operation.to_string(), plan, journal, summary })
     }
 
-    /// Opens an operation in order to run it. Its plan must compile to the same steps as when the operation started.
-    pub async fn open_to_change(operation: &str, ledger: &dyn ReadLedger) -> Result<Self, Failure> {
+    /// Opens an operation in order to run it. Its plan must be for this cluster, and must compile to the same steps as when the
+    /// operation started.
+    pub async fn open_to_change(
+        operation: &str,
+        ledger: &dyn ReadLedger,
+        cluster: &str,
+    ) -> Result<Self, Failure> {
         let opened = Self::open(operation, ledger).await?;
+        opened.refuse_other_cluster(cluster, ledger)?;
         let compiled = opened.plan.compiles_as(&opened.summary.compiled, operation);
         compiled.map_err(|error| unreadable(error, &opened.summary))?;
         Ok(opened)
     }
+
+    /// Fails if the plan is for another cluster. A record can be copied, for example by a backup that is restored to another
+    /// cluster. Its steps would then change the wrong objects.
+    fn refuse_other_cluster(&self, cluster: &str, ledger: &dyn ReadLedger) -> Result<(), Failure> {
+        let (operation, planned) = (&self.operation, &self.plan.header.cluster);
+        if planned == cluster {
+            return Ok(());
+        }
+        let place = ledger.place(&Part::Summary);
+        let text = format!(
+            "operation `{operation}` is for cluster `{planned}`, but this cluster is `{cluster}`: its record was copied"
+        );
+        Err(Failure::refused(text).hint("check `--kubeconfig`, `--context` and `--etcd-endpoints`").hint(
+            format!("this operation cannot run here; its record is {place}: delete it if nobody needs it"),
+        ))
+    }
+}
+
+/// Finds the record of an operation in the API of its cluster.
+async fn record(api: &Cluster, operation: &str) -> Result<ClusterRecord, Failure> {
+    ClusterRecord::find(api, operation).await?.ok_or_else(|| {
+        Failure::refused(format!("there is no operation `{operation}`"))
+            .hint("`netsurgeon operation list` lists the operations of this cluster")
+    })
 }
 
 /// Returns the failure for a plan that this version cannot use. If the operation has ended, it does not have to be completed, so

@@ -179,7 +179,8 @@ async fn operations_of_both_ledgers_are_listed_shown_and_forgotten() {
     let cluster = start().await;
     let api = free(&cluster).await;
     let claim = claim("maps-1", 1);
-    let ledger = ClusterLedger::begin(&api, "a-cluster", &claim, 4).await.expect("it starts");
+    let id = api.identity().await.expect("an identity");
+    let ledger = ClusterLedger::begin(&api, &id, &claim, 4).await.expect("it starts");
     let summary = Summary::begun("maps", "digest", &claim);
     let journal = Journal::begin_in(&ledger, b"{}", summary).await.expect("it is stored");
     for with_etcd in [false, true] {

@@ -32,4 +32,5 @@ mod ledger;
 mod live;
 mod lock;
 mod maps;
+mod planted;
 mod refusals;

@@ -176,6 +176,79 @@ fn optional_roles_are_not_bound() {
     }
 }
 
+/// Objects of kube-system with which a user controls the cluster, or stops it.
+const PRECIOUS: [(&str, &[&str]); 6] = [
+    (
+        "configmaps",
+        &[
+            "aws-auth",
+            "cilium-config",
+            "coredns",
+            "extension-apiserver-authentication",
+            "kube-proxy",
+            "kubeadm-config",
+            "kubelet-config",
+        ],
+    ),
+    ("leases", &["kube-controller-manager", "kube-scheduler"]),
+    ("secrets", &["bootstrap-token-abcdef"]),
+    ("serviceaccounts", &["clusterrole-aggregation-controller"]),
+    ("daemonsets", &["kube-proxy"]),
+    ("deployments", &["coredns"]),
+];
+/// Roles that may change all objects of a kind, also in kube-system: what moves, what holds old addresses, and the names.
+const WHOLE_KINDS: [(&str, &str); 8] = [
+    ("netsurgeon-renumber", "services"),
+    ("netsurgeon-renumber", "endpointslices"),
+    ("netsurgeon-guard", "services"),
+    ("netsurgeon-guard", "endpointslices"),
+    ("netsurgeon-dns-annotations", "services"),
+    ("netsurgeon-dns-annotations", "ingresses"),
+    (TIMER, "jobs"),
+    ("netsurgeon-renumber", "servicecidrs"),
+];
+
+/// The objects of a kind that a rule can replace or delete: `None` if none, otherwise their names; empty for all.
+fn replaces<'r>(rule: &'r Value, resource: &str) -> Option<Vec<&'r str>> {
+    let is_change = |verb: &&str| ["update", "patch", "delete", "deletecollection"].contains(verb);
+    let is_of = texts(&rule["resources"]).contains(&resource) && texts(&rule["verbs"]).iter().any(is_change);
+    is_of.then(|| texts(&rule["resourceNames"]))
+}
+
+/// Whether a role is in force in kube-system, or can be bound there.
+fn reaches_kube_system(role: &Value) -> bool {
+    role["kind"] == "ClusterRole" || role["metadata"]["namespace"] == "kube-system"
+}
+
+#[test]
+fn no_role_can_replace_an_object_of_kube_system() {
+    let mut whole = BTreeSet::new();
+    let roles = roles();
+    for role in roles.iter().filter(|role| reaches_kube_system(role)) {
+        for rule in role["rules"].as_array().expect("rules") {
+            for (resource, names) in PRECIOUS {
+                let reached = replaces(rule, resource);
+                let is_reached =
+                    |name: &&&str| reached.as_ref().is_some_and(|all| all.is_empty() || all.contains(name));
+                let reached: Vec<_> = names.iter().filter(is_reached).collect();
+                assert!(reached.is_empty(), "{} can replace {resource} {reached:?}", name(role));
+            }
+            for resource in texts(&rule["resources"]) {
+                if replaces(rule, resource).is_some_and(|names| names.is_empty()) {
+                    whole.insert((name(role), resource));
+                }
+            }
+        }
+    }
+    // BGPConfigurations are cluster-scoped.
+    whole.remove(&("netsurgeon-renumber", "bgpconfigurations"));
+    assert_eq!(whole, BTreeSet::from(WHOLE_KINDS));
+    let records = roles.iter().filter(|role| role["metadata"]["namespace"] == "netsurgeon");
+    assert_eq!(records.count(), 2, "records have a namespace of their own");
+    let rule = serde_json::json!({"resources": ["configmaps"], "verbs": ["get", "list", "create", "update"]});
+    assert_eq!(replaces(&rule, "configmaps"), Some(Vec::new()), "a rule without names reaches all");
+}
+
 /// A tag can be moved to another image, which would get the keys of etcd, or root on every node.
 #[test]
 fn images_are_pinned_by_digest() {

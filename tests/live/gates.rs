@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
@@ -73,7 +73,7 @@ async fn through(serving: &mut Serving, operation: &str, gate: &str) {
         let paused = serving.netsurgeon(&words).expect(6);
         assert_says(&paused, &[&["`http`", "open"], &["--confirm flags"]]);
         serving.restart_with(NEW_RANGE).await;
-        serving.netsurgeon(&format!("operation resume {operation} --confirm flags")).expect(0);
+        serving.netsurgeon(&format!("operation resume {operation} --confirm flags {gate}")).expect(0);
     }
     serving.netsurgeon("renumber verify").expect(0);
 }
@@ -92,13 +92,11 @@ async fn closed_gate_pauses_the_operation() {
     assert_eq!(standing(&serving), ("paused".into(), ALL - BATCH, BATCH));
     let operation = serving.journals().remove(0);
     let closed = serving.netsurgeon(&format!("operation resume {operation} {}", health.words())).expect(6);
-    let next = format!("`netsurgeon operation resume {operation}`");
+    let next = format!("`netsurgeon operation resume {operation} {}`", health.words());
     assert_says(&closed, &[&["`http`", "closed", "batch 2", "503"], &["paused: ", "`http`", &next]]);
     assert_eq!(standing(&serving), ("paused".into(), ALL - BATCH, BATCH), "no step was run");
 
-    // Gates are recorded with the operation.
-    let recorded = serving.netsurgeon(&format!("operation resume {operation}")).expect(6);
-    assert_says(&recorded, &[&["`http`", "closed", "batch 2"]]);
+    planted_program_never_runs(&serving, &operation).await;
     let refused =
         serving.netsurgeon(&format!("operation resume {operation} --gate-command /no/such")).expect(2);
     assert_says(&refused, &[&["`--gate-command /no/such`"]]);
@@ -112,6 +110,33 @@ async fn closed_gate_pauses_the_operation() {
     assert!(!last.err.contains(&health.address), "no gate is checked: {}", last.err);
     serving.netsurgeon("renumber verify").expect(0);
     serving.assert_unbroken(&probe.stop(), &old);
+}
+
+/// The gates are recorded, and a client that can write only the journal puts a program there.
+async fn planted_program_never_runs(serving: &Serving, operation: &str) {
+    let trace = serving.cluster.directory().join("planted");
+    let keys = serving.cluster.etcd.keys("/netsurgeon/").await;
+    let key = keys.iter().find(|key| key.ends_with(&format!("/{operation}/operation"))).expect("a summary");
+    let before = serving.cluster.etcd.get(key).await.expect("a summary");
+    let mut summary: Value = serde_json::from_slice(&before).expect("JSON");
+    assert!(summary["gates"]["gate_http"].is_string(), "{summary}");
+    summary["gates"] =
+        json!({"gate_command": "/usr/bin/touch", "gate_arg": [trace], "on_gate_failure": "rollback-all"});
+    serving.cluster.etcd.put(key, summary.to_string().into_bytes()).await;
+    let options = format!(
+        "--gate-command /usr/bin/touch --on-gate-failure rollback-all --gate-arg={}",
+        trace.display()
+    );
+    let resumed = serving.netsurgeon(&format!("operation resume {operation}")).expect(2);
+    assert_says(&resumed, &[&["error: ", "journal"], &[&format!("`{options}`")], &["`--no-gates`"]]);
+    for words in ["operation list", "operation show", "renumber status"] {
+        serving.netsurgeon(words).expect(0);
+    }
+    let page = serving.cluster.directory().join("planted.html");
+    serving.netsurgeon(&format!("operation report {operation} --html {}", page.display())).expect(0);
+    assert!(!trace.exists(), "the program ran");
+    assert_eq!(standing(serving), ("paused".into(), ALL - BATCH, BATCH), "no step was run");
+    serving.cluster.etcd.put(key, before).await;
 }
 
 macro_rules! cells {

@@ -57,6 +57,8 @@ pub struct Troubles {
     /// Only writes whose paths contain this are counted.
     counted: &'static str,
     writes: AtomicUsize,
+    /// Bytes in the bodies of these writes.
+    bytes: AtomicUsize,
     /// Methods and paths of all writes.
     seen: Mutex<Vec<String>>,
     late: Mutex<Vec<Late>>,
@@ -87,6 +89,7 @@ impl Troubles {
             trouble: Mutex::new(Trouble::None),
             counted,
             writes: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
             seen: Mutex::default(),
             late: Mutex::default(),
             killed: watch::Sender::new(false),
@@ -124,6 +127,7 @@ impl Troubles {
     pub fn arm(&self, trouble: Trouble) {
         *self.trouble.lock().expect("the lock") = trouble;
         self.writes.store(0, Ordering::SeqCst);
+        self.bytes.store(0, Ordering::SeqCst);
         self.seen.lock().expect("the lock").clear();
         self.killed.send_replace(false);
     }
@@ -131,6 +135,11 @@ impl Troubles {
     /// Returns the number of writes since then.
     pub fn writes(&self) -> usize {
         self.writes.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of bytes in the bodies of these writes.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::SeqCst)
     }
 
     /// Returns the writes since then, as in `PUT /api/v1/…`.
@@ -252,6 +261,7 @@ async fn answer(asked: Asked, client: &Client, troubles: &Troubles) -> Option<(u
     }
     troubles.note(&asked);
     let number = troubles.writes.fetch_add(1, Ordering::SeqCst) + 1;
+    troubles.bytes.fetch_add(asked.body.len(), Ordering::SeqCst);
     troubles.seen.lock().expect("the lock").push(format!("{} {}", asked.method, asked.path));
     let trouble = *troubles.trouble.lock().expect("the lock");
     if trouble.at() != Some(number) {

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{GiveUpArgs, KeyArgs, RunArgs, describe, summary};
+use super::{GiveUpArgs, KeyArgs, Origin, RunArgs, describe, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
 use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another};
 use crate::dns::{Cutover, KIND, Situation, Standing};
-use crate::operation::{Plan, Status, Waiver};
+use crate::operation::{Plan, Status, Summary, Waiver};
 use crate::session::gates::GateSettings;
 use crate::session::{ClusterSession, Failure, counted};
 
@@ -125,7 +125,7 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
     let plan: Plan<Cutover> = Plan::read(path)?;
     digest::refuse_other(&plan.digest, args.approve.as_deref())?;
     refuse_unknown_stage(&plan.work, goal)?;
-    let session = args.run.key.session(session, &plan.work)?.giving_up(&args.without.give_up);
+    let session = args.run.key.session(session, &plan.work, Origin::File)?.giving_up(&args.without.give_up);
     if let Some(begun) = session.of_plan(&plan).await? {
         return match begun.summary.status {
             Status::Done => {
@@ -134,7 +134,7 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
             }
             Status::RolledBack => Err(rolled_back_before(&begun.operation)),
             _ => {
-                let gates = given.or_recorded(&begun.summary.gates, args.no_gates)?;
+                let gates = recorded_gates((&given, args.no_gates), &begun.summary, begun.summary.back)?;
                 resumed(context, session, &begun.operation, &gates, goal).await
             }
         };
@@ -218,9 +218,19 @@ async fn go_on(
 ) -> Result<Outcome, Failure> {
     let known = session.read::<Cutover>(id).await?;
     refuse_unknown_stage(&known.plan.work, goal)?;
-    let session = key.session(session, &known.plan.work)?.giving_up(give_up);
-    let gates = given.or_recorded(&known.summary.gates, no_gates)?;
+    let session = key.session(session, &known.plan.work, Origin::Journal)?.giving_up(give_up);
+    let is_back = known.journal.is_going_back(&known.summary);
+    let gates = recorded_gates((given, no_gates), &known.summary, is_back)?;
     resumed(context, session, id, &gates, goal).await
+}
+
+/// Returns the gates of a run: the given gates, or the recorded ones. A rollback checks no gates.
+fn recorded_gates(
+    (given, none): (&GateSettings, bool),
+    summary: &Summary,
+    is_back: bool,
+) -> Result<GateSettings, Failure> {
+    if is_back { Ok(given.clone()) } else { given.or_recorded(&summary.gates, none) }
 }
 
 async fn resumed(
@@ -238,12 +248,11 @@ async fn resumed(
 /// Continues a cutover to the end of the first stage that is not complete, for `operation resume`.
 pub(in crate::cli) async fn resume_on(
     context: &Context,
-    (session, give_up): (ClusterSession, &[String]),
+    (session, key): (ClusterSession, (&KeyArgs, &[String])),
     id: &str,
     gates: (&GateSettings, bool),
 ) -> Result<Outcome, Failure> {
-    let key = KeyArgs { tsig_key_file: None };
-    go_on(context, (session, (&key, give_up)), id, gates, Goal::NextStage).await
+    go_on(context, (session, key), id, gates, Goal::NextStage).await
 }
 
 /// Runs `dns rollback`.
@@ -256,10 +265,10 @@ pub async fn roll_back(context: &Context, args: &RollbackArgs) -> Result<Outcome
 /// Rolls a cutover back, for `operation rollback`.
 pub(in crate::cli) async fn roll_back_on(
     context: &Context,
-    (session, give_up): (ClusterSession, &[String]),
+    (session, key): (ClusterSession, (&KeyArgs, &[String])),
     id: &str,
 ) -> Result<Outcome, Failure> {
-    undo(context, (session, (&KeyArgs { tsig_key_file: None }, give_up)), id).await
+    undo(context, (session, key), id).await
 }
 
 async fn undo(
@@ -273,7 +282,7 @@ async fn undo(
         return Ok(Outcome::Done);
     }
     let work = &known.plan.work;
-    let session = key.session(session, work)?.giving_up(give_up);
+    let session = key.session(session, work, Origin::Journal)?.giving_up(give_up);
     let situation = Situation::of(&known, false);
     context.output.progress(&format!(
         "{}; after the rollback has restored old records, it waits {} s so that caches drop the records of the mirror",

@@ -16,8 +16,8 @@ use super::output::{Output, Tone, table};
 use super::{Context, Outcome};
 use crate::certs;
 use crate::dns::run::CutoverSession;
-use crate::dns::{Cutover, Name, Service};
-use crate::nameserver::RecordSet;
+use crate::dns::{Cutover, Name, Service, ShareQuery};
+use crate::nameserver::{Key, RecordSet};
 use crate::operation::Plan;
 use crate::preflight::dns::read_key;
 use crate::session::{ClusterSession, Failure, Settings, counted, first_few, in_words, pasted};
@@ -63,13 +63,30 @@ pub struct GiveUpArgs {
     give_up: Vec<String>,
 }
 
-/// The key that signs updates.
-#[derive(Debug, Clone, Args)]
+/// What a cutover uses on this machine and the plan only names. netsurgeon reads no file and opens no URL that only a journal
+/// names, because any client that can write the journal could name them.
+#[derive(Debug, Clone, Default, Args)]
 pub struct KeyArgs {
-    /// File with the key that signs updates, in the format of `tsig-keygen`. netsurgeon never prints the key [default: the file
-    /// that the plan names]
-    #[arg(long, value_name = "FILE")]
+    /// File with the key that signs the updates of a cutover, in the format of `tsig-keygen`. netsurgeon never prints the key
+    /// [default: with `--plan`, the file that the plan names]
+    #[arg(long, value_name = "FILE", env = KEY_FILE, hide_env_values = true)]
     tsig_key_file: Option<PathBuf>,
+    /// The Prometheus for the query of the plan, which returns the mirror's share of the requests [default: with `--plan`, the
+    /// Prometheus that the plan names]
+    #[arg(long, value_name = "URL")]
+    share_prometheus: Option<String>,
+}
+
+/// Environment variable that names the key file.
+const KEY_FILE: &str = "NETSURGEON_TSIG_KEY_FILE";
+
+/// Where the plan of a cutover comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// A file on the command line, so its content is the operator's own.
+    File,
+    /// The journal.
+    Journal,
 }
 
 /// Runs the command.
@@ -103,11 +120,13 @@ impl RunArgs {
 
 impl KeyArgs {
     /// Returns the session that runs this cutover, with the key for updates and the CA certificates for probes.
-    fn session(&self, session: ClusterSession, work: &Cutover) -> Result<CutoverSession, Failure> {
-        let planned = work.service.key().map(|key| key.file.as_path());
-        let file = self.tsig_key_file.as_deref().or(planned);
-        let key = file.map(|file| read_key(file).map_err(|failure| another_file(failure, self, file)));
-        let key = key.transpose()?;
+    fn session(
+        &self,
+        session: ClusterSession,
+        work: &Cutover,
+        origin: Origin,
+    ) -> Result<CutoverSession, Failure> {
+        let key = self.key(work, origin)?;
         if let (Some(planned), Some(key)) = (work.service.key(), &key)
             && planned.name != key.name()
         {
@@ -119,19 +138,96 @@ impl KeyArgs {
         }
         let trusted = work.trusted.iter().map(|text| certificates(text, "the plan"));
         let trusted = trusted.collect::<Result<Vec<_>, _>>()?.concat();
-        let given = self.tsig_key_file.as_deref();
-        let options = given.map(|file| format!(" --tsig-key-file {}", pasted(file))).unwrap_or_default();
-        Ok(CutoverSession::new(session, key, trusted)?.repeating(options))
+        let (seen, note) = self.seen(work, origin)?;
+        if let Some(note) = note {
+            session.voice.note(&note);
+        }
+        Ok(CutoverSession::new(session, key, trusted)?.measuring(seen).repeating(self.repeated(work)))
     }
-}
 
-fn another_file(failure: Failure, given: &KeyArgs, file: &Path) -> Failure {
-    match given.tsig_key_file {
-        Some(_) => failure,
-        None => failure.hint(format!(
-            "the plan names the key file `{}`; on another machine, give the path of the key file there to `netsurgeon dns cutover` or `netsurgeon dns rollback`: `--tsig-key-file FILE`",
-            file.display()
-        )),
+    /// Reads the key that signs updates.
+    fn key(&self, work: &Cutover, origin: Origin) -> Result<Option<Key>, Failure> {
+        let planned = work.service.key().map(|key| key.file.as_path());
+        match (&self.tsig_key_file, planned, origin) {
+            (Some(file), ..) => Ok(Some(read_key(file)?)),
+            (None, None, _) => Ok(None),
+            (None, Some(file), Origin::File) => {
+                let path = file.display();
+                let read = read_key(file).map_err(|failure| {
+                    failure.hint(format!(
+                        "the plan names the key file `{path}`; on another machine, give the path of the key file there: `--tsig-key-file FILE`"
+                    ))
+                });
+                Ok(Some(read?))
+            }
+            (None, Some(file), Origin::Journal) => Err(Failure::usage(format!(
+                "give the key file: the journal names `{}`, but netsurgeon reads no file that only a journal names",
+                file.display()
+            ))
+            .hint(format!(
+                "add `--tsig-key-file {}` to the command, or set {KEY_FILE}",
+                pasted(file)
+            ))),
+        }
+    }
+
+    /// Returns the key that selects a view of the name servers, if a key file is given and contains the planned key.
+    fn of_views(&self, work: &Cutover) -> Result<Option<Key>, Failure> {
+        let Some(file) = self.tsig_key_file.as_deref() else { return Ok(None) };
+        let is_planned = |key: &Key| work.service.key().is_some_and(|planned| planned.name == key.name());
+        Ok(Some(read_key(file)?).filter(is_planned))
+    }
+
+    /// Returns the query for the mirror's share of the requests. If only the journal names its Prometheus, returns no query and a
+    /// note.
+    fn seen(&self, work: &Cutover, origin: Origin) -> Result<(Option<ShareQuery>, Option<String>), Failure> {
+        let Some(planned) = &work.seen else { return Ok((None, None)) };
+        match (&self.share_prometheus, origin) {
+            (Some(url), _) => {
+                let query = ShareQuery { prometheus: url.clone(), ..planned.clone() };
+                let checked = query.check();
+                checked.map_err(|reason| Failure::usage(format!("`--share-prometheus`: {reason}")))?;
+                Ok((Some(query), None))
+            }
+            (None, Origin::File) => Ok((Some(planned.clone()), None)),
+            (None, Origin::Journal) => {
+                let note = format!(
+                    "the mirror's share of the requests is not measured, because only the journal names the Prometheus; to measure it, add `--share-prometheus {}`",
+                    pasted(Path::new(&planned.prometheus))
+                );
+                Ok((None, Some(note)))
+            }
+        }
+    }
+
+    /// Returns the options that the next command must repeat, each with a leading space.
+    pub(super) fn repeated(&self, work: &Cutover) -> String {
+        let planned = work.service.key().map(|key| &key.file);
+        // The environment stays the same for the next command.
+        let is_set = std::env::var_os(KEY_FILE).is_some_and(|file| !file.is_empty());
+        let file = match &self.tsig_key_file {
+            Some(file) => Some(file).filter(|_| !is_set || self.is_file_given()),
+            None => planned.filter(|_| !is_set),
+        };
+        let file = file.map(|file| format!(" --tsig-key-file {}", pasted(file)));
+        let url = self.share_prometheus.as_ref();
+        let url = url.map(|url| format!(" --share-prometheus {}", pasted(Path::new(url))));
+        file.into_iter().chain(url).collect()
+    }
+
+    /// Returns whether the command line gives the key file.
+    fn is_file_given(&self) -> bool {
+        let set = std::env::var_os(KEY_FILE).map(PathBuf::from);
+        self.tsig_key_file.is_some() && self.tsig_key_file != set
+    }
+
+    /// Refuses these options for an operation of another kind.
+    pub(super) fn refuse_of_another_kind(&self) -> Result<(), Failure> {
+        if !self.is_file_given() && self.share_prometheus.is_none() {
+            return Ok(());
+        }
+        Err(Failure::usage("`--tsig-key-file` and `--share-prometheus` are only for a cutover")
+            .hint("omit these options"))
     }
 }
 

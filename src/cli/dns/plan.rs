@@ -27,6 +27,9 @@ const NEEDED: [&str; 4] = ["zone-servers", "zone-updates", "names", "targets"];
 /// `external-dns` warns if an ExternalDNS would revert the changes.
 const STRICT: [&str; 2] = ["zone-share", "external-dns"];
 
+/// Checks that do not prevent a plan if their result is unknown, because not every user may read what they need.
+const OPTIONAL: [&str; 1] = ["record-space"];
+
 /// Plan a cutover: the names, their new records, and the stages
 ///
 /// Finds the names of the zone in the Ingresses, Services and routes of the cluster. Reads the DNS records of these names, and
@@ -193,7 +196,8 @@ async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Resu
         Selection { only: Vec::new(), skip: Vec::new(), within: Duration::from_secs(args.within) };
     let results = preflight::run(dns::CHECKS, input, &selection).await;
     let is_bad = |result: &&CheckResult| match result.verdict {
-        Verdict::Fail | Verdict::Unknown => true,
+        Verdict::Fail => true,
+        Verdict::Unknown => !OPTIONAL.contains(&result.name),
         Verdict::Warn => STRICT.contains(&result.name),
         Verdict::Pass | Verdict::Skipped => false,
     };

@@ -4,20 +4,20 @@ use clap::Args;
 use serde::Serialize;
 
 use super::cutover::chosen;
+use super::{KeyArgs, Origin};
 use crate::cli::api::KubeArgs;
 use crate::cli::output::{Tone, table};
 use crate::cli::{Context, Outcome};
 use crate::dns::run::{Seen, look};
 use crate::dns::{Cutover, Situation, Standing};
 use crate::operation::{ClusterLock, Status};
-use crate::preflight::dns::read_key;
 use crate::session::{ClusterSession, Failure, Settings, is_leased};
 
 /// Show the stage of a cutover, and the records that the name server and the resolver return now
 ///
 /// Reads the journal of the cutover from the cluster, and queries the records of each name. If the plan contains a query for the
-/// mirror's share of the requests, the command also shows this share. The command needs no TSIG key, but for Route 53 it needs
-/// credentials. It changes nothing. The exit status is 3 if a name does not have the records that the cutover set.
+/// mirror's share of the requests, the command also shows this share with `--share-prometheus`. The command needs a TSIG key only
+/// if a name server has several views and the key selects one. For Route 53 it needs credentials. It changes nothing. The exit status is 3 if a name does not have the records that the cutover set.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -28,6 +28,8 @@ pub struct StatusArgs {
     /// Id of the cutover [default: the cutover under way]
     #[arg(value_name = "ID")]
     operation: Option<String>,
+    #[command(flatten)]
+    key: KeyArgs,
     #[command(flatten)]
     kube: KubeArgs,
 }
@@ -62,13 +64,11 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
     let id = chosen(&session, "status", args.operation.as_deref()).await?;
     let recorded = session.read::<Cutover>(&id).await?;
     let held = ClusterLock::holder(&session.api).await?;
-    let situation = Situation::of(&recorded, is_leased(held.as_ref(), &id));
-    let work = &recorded.plan.work;
-    let key = work
-        .service
-        .key()
-        .and_then(|planned| read_key(&planned.file).ok().filter(|key| key.name() == planned.name));
-    let seen = look(work, &situation, key).await;
+    let options = args.key.repeated(&recorded.plan.work);
+    let situation = Situation::of(&recorded, is_leased(held.as_ref(), &id)).repeating(&options);
+    let (share, note) = args.key.seen(&recorded.plan.work, Origin::Journal)?;
+    let work = Cutover { seen: share, ..recorded.plan.work };
+    let seen = look(&work, &situation, args.key.of_views(&work)?).await;
     let names = situation.names.iter().zip(seen);
     let shown = Shown {
         version: 1,
@@ -105,6 +105,9 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
     }
     if let Some(back) = &shown.rollback {
         context.output.note(&format!("to go back: `{back}`"));
+    }
+    if let Some(note) = note {
+        context.output.note(&note);
     }
     let differs = shown.names.iter().any(|name| name.observed.difference.is_some());
     Ok(if differs { Outcome::Findings } else { Outcome::Done })

@@ -288,10 +288,28 @@ async fn recorded_gates_equal_the_given_ones() {
         "2027-01-15T09:30:00Z".len(),
         "a moment in UTC, not a time from the resume on: {until}"
     );
-    let read = GateSettings::default().or_recorded(&record, false).unwrap();
+    let read: GateSettings = serde_json::from_value(record.clone()).unwrap();
     assert_eq!(read, given);
     // If the gates are recorded again, the record stays the same.
     assert_eq!(read.record().unwrap(), record);
+}
+
+#[test]
+fn recorded_program_or_url_must_be_given_again() {
+    for words in [
+        "--gate-command /bin/sh --gate-arg=-c --gate-arg=exit --pause 60 --on-gate-failure rollback",
+        "--gate-http http://127.0.0.1:1/x --gate-timeout 5",
+        "--gate-prometheus http://p:9090 --gate-query sum(up) --gate-max 0.5 --gate-min -1",
+    ] {
+        let given = parse(&words.split(' ').collect::<Vec<_>>()).unwrap();
+        let failure = GateSettings::default().or_recorded(&given.record().unwrap(), false).unwrap_err();
+        assert!(failure.hints.iter().any(|hint| hint.contains("`--no-gates`")), "{failure:?}");
+        // The options in the hint give the same gates.
+        let hint = failure.hints.iter().find_map(|hint| hint.split('`').nth(1)).expect("options");
+        let options = shlex::split(hint).expect("words of a shell");
+        let again = parse(&options.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+        assert_eq!(again, given, "{hint}");
+    }
 }
 
 #[test]

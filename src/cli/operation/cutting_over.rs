@@ -4,6 +4,7 @@ use async_trait::async_trait;
 
 use super::of_kind::{Next, OfKind};
 use super::{ResumeArgs, UndoArgs};
+use crate::cli::dns::KeyArgs;
 use crate::cli::live::LiveArgs;
 use crate::cli::report::ReportArgs;
 use crate::cli::{Context, Outcome, dns};
@@ -28,7 +29,8 @@ impl OfKind for Cutovers {
         let Home::Cluster(api) = &found.home else { return Next::default() };
         let recorded: Result<Recorded<Cutover>, _> = Recorded::read(api, &found.listed.operation).await;
         let Ok(recorded) = recorded else { return Next::default() };
-        let situation = Situation::of(&recorded, status.is_at_work());
+        let options = KeyArgs::default().repeated(&recorded.plan.work);
+        let situation = Situation::of(&recorded, status.is_at_work()).repeating(&options);
         let (command, rollback) = (situation.next(), situation.rollback());
         Next { command, rollback, give_up: situation.give_up(), manual_step: None }
     }
@@ -37,13 +39,13 @@ impl OfKind for Cutovers {
         let gates = args.gates.settings();
         gates.resolve()?;
         let session = open(context, &args.live).await?;
-        dns::resume_on(context, (session, &args.give_up), id, (&gates, args.no_gates)).await
+        dns::resume_on(context, (session, (&args.key, &args.give_up)), id, (&gates, args.no_gates)).await
     }
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
         args.refuse_of_a_renumbering()?;
         let session = open(context, &args.live).await?;
-        dns::roll_back_on(context, (session, &args.give_up), id).await
+        dns::roll_back_on(context, (session, (&args.key, &args.give_up)), id).await
     }
 
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {

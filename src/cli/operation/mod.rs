@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use self::of_kind::Next;
+use super::dns::KeyArgs;
 use super::gates::GateArgs;
 use super::homes::HomeArgs;
 use super::output::{counted, table};
@@ -76,8 +77,9 @@ pub struct ShowArgs {
 /// process expires, usually within a minute, and shows a countdown. With `--take-over`, it does not wait. If the process is alive
 /// and renews the lease, the command fails.
 ///
-/// The journal contains the gates of the operation, and the operation checks them again after a resume. If you give gates here,
-/// they replace all recorded gates.
+/// The journal contains the gates of the operation. A recorded pause or time limit applies again after a resume. netsurgeon runs
+/// no program and opens no URL that only the journal names: give these gates again, or `--no-gates`. If you give gates here, they
+/// replace all recorded gates.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -105,6 +107,8 @@ pub struct ResumeArgs {
     no_gates: bool,
     #[command(flatten)]
     gates: GateArgs,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 /// Roll back an operation
@@ -129,6 +133,8 @@ pub struct UndoArgs {
     api: ApiLessArgs,
     #[command(flatten)]
     live: LiveArgs,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 /// Remove the journal of an operation that has ended
@@ -204,7 +210,11 @@ struct Line {
 async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
     let mut operations = Vec::new();
     for found in args.homes.list(context).await? {
-        operations.push(line(found).await?);
+        let id = found.listed.operation.clone();
+        match line(found).await {
+            Ok(line) => operations.push(line),
+            Err(failure) => context.output.warn(&format!("operation `{id}` is skipped: {}", failure.error)),
+        }
     }
     let listing = Listing { version: 1, operations };
     context.output.data(&listing, |_| {
@@ -279,6 +289,7 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let (is_leased, listed) = (found.is_leased().await?, &found.listed);
     let status = summary.status_now(journal.is_being_undone(), is_leased);
     let next = match kinds::of(listed) {
+        _ if found.is_foreign => Next::default(),
         Ok(kind) => kind.next(&found, status, &args.homes.etcd.layout()).await,
         Err(_) => Next::default(),
     };
@@ -364,10 +375,10 @@ async fn forget_in(
     removed
 }
 
-/// Finds an operation. Fails if the operation has not ended.
+/// Finds an operation. Fails if the operation has not ended, unless its record belongs to another cluster.
 async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
     let (id, found) = (&args.operation, args.homes.find(context, Some(&args.operation)).await?);
-    if is_open(&found.listed.summary) {
+    if is_open(&found.listed.summary) && !found.is_foreign {
         let status = found.status().await?.0;
         let next = match kinds::of(&found.listed) {
             Ok(kind) => kind.next(&found, status, &args.homes.etcd.layout()).await,

@@ -39,6 +39,7 @@ impl OfKind for Renumberings {
     }
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
+        args.key.refuse_of_another_kind()?;
         let (operation, live) = (Some(id.to_string()), args.live.clone());
         let args = (RollbackArgs { operation, api: args.api.clone(), live }, args.give_up.as_slice());
         rollback(context, (&args.0, args.1)).await
@@ -53,6 +54,7 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
     // The arguments are checked before a connection is opened.
     let given = args.gates.settings();
     given.resolve()?;
+    args.key.refuse_of_another_kind()?;
     let mut session = args.live.open(context).await?;
     session.choices.give_up.clone_from(&args.give_up);
     let is_half_removed =
@@ -74,7 +76,9 @@ async fn resume(context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcom
     if ongoing.has_begun_to_retire() {
         return retire(context, (&retiring, &args.give_up)).await;
     }
-    let gates = given.or_recorded(&ongoing.summary.gates, args.no_gates)?;
+    // A rollback checks no gates.
+    let is_back = ongoing.situation().back;
+    let gates = if is_back { given } else { given.or_recorded(&ongoing.summary.gates, args.no_gates)? };
     let session = session.with_gates(gates.resolve()?);
     let (ongoing, report) = session.resume(id, &gates).await?;
     // The operation has already continued: a failed read only makes the next command less precise.

@@ -33,6 +33,7 @@ impl OfKind for RangeRewrites {
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
         confirm_only(&args.live.confirm, &[], &[])?;
         refuse_to_give_up(&args.give_up, id)?;
+        args.key.refuse_of_another_kind()?;
         if args.gates.settings().resolve()?.are_there() {
             return Err(Failure::usage("a rewrite has no batches, so it cannot have gates")
                 .hint("omit the gate options"));
@@ -45,6 +46,7 @@ impl OfKind for RangeRewrites {
         confirm_only(&args.live.confirm, &[], &[])?;
         refuse_to_give_up(&args.give_up, id)?;
         args.refuse_of_a_renumbering()?;
+        args.key.refuse_of_another_kind()?;
         let rewrites = Rewrites::connect(context, &args.live.home, &args.live.lock).await?;
         rewrites.roll_back(id, args.live.yes).await
     }

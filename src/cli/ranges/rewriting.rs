@@ -174,7 +174,7 @@ impl<'a> Rewrites<'a> {
 
     async fn open(&self, operation: &str) -> Result<Recorded<RangeRewrite>, Failure> {
         let record = EtcdRecord::new(self.store.as_ref(), &self.cluster, operation);
-        Recorded::open_to_change(operation, &record).await
+        Recorded::open_to_change(operation, &record, &self.cluster).await
     }
 
     async fn take(&self, operation: &str, work: &RangeRewrite) -> Result<Lock, Failure> {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use self::keep::{Listed, Progress};
+pub use self::keep::{Listed, Listing, Progress};
 pub use self::record::{Noted, Record, State};
 pub use self::returning::Returning;
 pub use self::run::{Run, RunEnd};
@@ -31,6 +31,8 @@ use crate::store::{Action, CommitError, Expected, Revision, Transaction};
 /// Size of one part of a stored plan, in bytes. This is well below etcd's limit of 1.5 MiB per request (`--max-request-bytes`)
 /// and the limit of 1 MiB per ConfigMap.
 const PLAN_PART: usize = 512 * 1024;
+/// Maximum number of parts of a plan that is read. A plan for 50,000 Services needs about 40.
+const MOST_PLAN_PARTS: usize = 512;
 
 /// The journal of one operation.
 pub struct Journal {
@@ -86,6 +88,10 @@ impl Journal {
         let mut journal = Self::at(cluster, operation);
         let summary = Self::summary_in(ledger).await?;
         let summary = summary.ok_or_else(|| ledger.broken(&Part::Summary, "there is no such operation"))?;
+        if summary.plan_parts > MOST_PLAN_PARTS {
+            let reason = format!("its plan has {} parts, more than {MOST_PLAN_PARTS}", summary.plan_parts);
+            return Err(ledger.broken(&Part::Summary, &reason));
+        }
         let mut plan = Vec::new();
         for index in 0..summary.plan_parts {
             let part = Part::Plan(index);

@@ -329,7 +329,10 @@ async fn create(
 fn parse(entry: &Entry) -> Result<LeaseHolder, OperationError> {
     serde_json::from_slice(&entry.value).map_err(|error| OperationError::Journal {
         what: format!("`{}`", entry.key),
-        reason: format!("this operation lease is held, but the record of its holder cannot be read: {error}"),
+        reason: format!(
+            "this operation lease is held, but the record of its holder cannot be read: {error}; if no process of netsurgeon runs, delete it: `etcdctl del {}`",
+            entry.key
+        ),
     })
 }
 

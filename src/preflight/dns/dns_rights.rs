@@ -26,13 +26,17 @@ const READS: Asked<'static> = Asked {
     need: NEED,
 };
 
-/// Permissions to store the record of a cutover, in the namespace of the record.
-const CHANGES: Asked<'static> = Asked {
+/// Permissions to store the record of a cutover, in the namespace of the records.
+const RECORDS: Asked<'static> = Asked {
     reads: &[],
-    changes: &[
-        (&["get", "list", "create", "update", "delete"], ("", "configmaps")),
-        (&["get", "create", "patch"], ("coordination.k8s.io", "leases")),
-    ],
+    changes: &[(&["get", "list", "create", "update", "delete"], ("", "configmaps"))],
+    need: NEED,
+};
+
+/// Permissions to acquire the Lease of the cluster, in its namespace.
+const LEASE: Asked<'static> = Asked {
+    reads: &[],
+    changes: &[(&["get", "patch"], ("coordination.k8s.io", "leases@netsurgeon"))],
     need: NEED,
 };
 
@@ -49,14 +53,14 @@ const ON_INGRESSES: Asked<'static> = Asked {
 const ON_SERVICES: Asked<'static> =
     Asked { reads: &[], changes: &[(&["get", "patch"], ("", "services"))], need: ANNOTATES };
 
-/// Namespace of the record of a cutover.
-const NAMESPACE: &str = "kube-system";
+/// Namespace of the records of operations, and namespace of the Lease.
+const NAMESPACES: [(&str, Asked<'static>); 2] = [("netsurgeon", RECORDS), ("kube-system", LEASE)];
 
 const NEED: Need = Need {
     operation: "the cutover",
     reader: READER,
     read_role: "netsurgeon-dns",
-    remedy: "bind the Role `netsurgeon-dns-cutover` of deploy/rbac.yaml to the user who runs `dns cutover`",
+    remedy: "bind the Roles `netsurgeon-dns-cutover` of deploy/rbac.yaml to the user who runs `dns cutover`",
 };
 
 async fn read(dns: &Dns) -> Read<Judged> {
@@ -71,9 +75,14 @@ async fn read(dns: &Dns) -> Read<Judged> {
             return Ok(Judged { observed, ..of_mirror });
         }
     }
-    let recording = dns.read.rights_in(&CHANGES, Some(NAMESPACE)).await?;
-    if recording.verdict != Verdict::Pass || !dns.zone.is_published() {
-        return Ok(recording);
+    for (namespace, asked) in &NAMESPACES {
+        let judged = dns.read.rights_in(asked, Some(namespace)).await?;
+        if judged.verdict != Verdict::Pass {
+            return Ok(judged);
+        }
+    }
+    if !dns.zone.is_published() {
+        return Ok(own);
     }
     let mut places = BTreeSet::new();
     for entry in dns.entries().await? {
@@ -92,5 +101,5 @@ async fn read(dns: &Dns) -> Read<Judged> {
             return Ok(judged);
         }
     }
-    Ok(recording)
+    Ok(own)
 }

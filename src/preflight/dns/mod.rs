@@ -7,6 +7,7 @@ mod left_behind;
 mod names;
 mod owners;
 mod probes;
+mod record_space;
 mod targets;
 mod ttls;
 mod twin_zones;
@@ -50,6 +51,7 @@ pub const CHECKS: &[Check<Dns>] = &[
     probes::CHECK,
     shared::gitops::check("a GitOps controller restores the old hosts and annotations"),
     dns_rights::CHECK,
+    record_space::CHECK,
 ];
 
 /// The types of the records that netsurgeon changes, so that a name points to the mirror.

@@ -191,7 +191,7 @@ impl Reading {
         let each = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
         let answers = each.map(async |(verb, kind)| {
             let is_granted = cluster.may(verb, kind, namespace).await.map_err(unread)?;
-            Ok(Granted { permission: format!("{verb} {}", kind.1), is_granted })
+            Ok(Granted { permission: format!("{verb} {}", kind.1.replace('@', " ")), is_granted })
         });
         join_all(answers).await.into_iter().collect()
     }

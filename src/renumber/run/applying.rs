@@ -14,6 +14,8 @@ use crate::survey::Survey;
 impl RenumberSession {
     /// Refuses while another operation of this cluster is unfinished.
     pub async fn refuse_beside_others(&self) -> Result<(), Failure> {
+        let listing = Journal::listing(self.store.as_ref(), Some(&self.id)).await?;
+        listing.unreadable.iter().for_each(|text| self.voice.warn(text));
         refuse_beside_renumbering(self).await?;
         refuse_beside_another(self.store.as_ref(), &self.id).await
     }
@@ -78,7 +80,8 @@ impl RenumberSession {
         let operation = by.operation.clone();
         voice.progress(&format!("operation {operation}"));
         gates.report(voice, &summary.gates);
-        let mut ongoing = Ongoing { operation, plan, journal, summary, options: String::new() };
+        let (options, gates) = (String::new(), self.gate_options().to_string());
+        let mut ongoing = Ongoing { operation, plan, journal, summary, options, gates };
         let report = self.move_all(&mut ongoing, lock).await?;
         Ok((ongoing, report, snapshot))
     }

@@ -130,6 +130,8 @@ pub struct Ongoing {
     /// Command-line options, each with a leading space. Before the point of no return, the next command must repeat these
     /// options.
     pub options: String,
+    /// The options for gates that a command which moves more Services must repeat, each with a leading space.
+    pub gates: String,
 }
 
 impl RenumberSession {
@@ -163,7 +165,8 @@ impl RenumberSession {
 
     /// Opens a renumbering by its id. Without an id, opens the unfinished renumbering.
     pub async fn find(&self, operation: Option<&str>) -> Result<Ongoing, Failure> {
-        open(self.store.as_ref(), &self.id, operation, None, true).await
+        let ongoing = open(self.store.as_ref(), &self.id, operation, None, true).await?;
+        Ok(Ongoing { gates: self.gate_options().to_string(), ..ongoing })
     }
 
     /// Reads an operation again after this process has acquired the lease, because the previous holder could have changed it.
@@ -291,7 +294,7 @@ pub async fn open(
     };
     let record = EtcdRecord::new(store, cluster, &operation).at(at);
     let opened: Recorded<Renumbering> = if is_to_change {
-        Recorded::open_to_change(&operation, &record).await?
+        Recorded::open_to_change(&operation, &record, cluster).await?
     } else {
         Recorded::open(&operation, &record).await?
     };
@@ -299,7 +302,7 @@ pub async fn open(
     for amendment in Journal::amendments(&record).await? {
         plan.work.amend(Plan::parse(&amendment, Path::new(&operation))?.work);
     }
-    Ok(Ongoing { operation, plan, journal, summary, options: String::new() })
+    Ok(Ongoing { operation, plan, journal, summary, options: String::new(), gates: String::new() })
 }
 
 /// Returns the numbers of Services that do not move, by reason, as text: ` (3 headless, 1 ExternalName)`.

@@ -31,6 +31,8 @@ pub struct Situation {
     pub left_over: Vec<String>,
     /// Options to repeat in the next command, in the form in which they were given.
     pub options: String,
+    /// The options for gates that a command which moves more Services must repeat, each with a leading space.
+    pub gates: String,
 }
 
 impl Situation {
@@ -60,6 +62,7 @@ impl Situation {
             phases: Phases::of(&work.moves, journal),
             left_over: Vec::new(),
             options: String::new(),
+            gates: String::new(),
         }
     }
 
@@ -69,7 +72,7 @@ impl Situation {
         let situation = Self::of(operation, &plan.work, journal, summary, is_leased);
         let options = if situation.past_no_return { String::new() } else { ongoing.options.clone() };
         let left_over = left_over(ongoing, situation.back);
-        Self { left_over, options, ..situation }
+        Self { left_over, options, gates: ongoing.gates.clone(), ..situation }
     }
 
     /// Returns the status as text, for tables and sentences: ``waiting for manual step `flags` ``.
@@ -114,7 +117,7 @@ impl Situation {
             Status::Removing => return Some(format!("netsurgeon operation resume {id}")),
             _ if self.back => format!("netsurgeon operation rollback {id}{}", self.options),
             _ if self.is_to_retire => self.retire(),
-            _ => format!("netsurgeon operation resume {id}"),
+            _ => format!("netsurgeon operation resume {id}{}", self.gates),
         };
         Some(match &self.manual_step {
             Some(name) => format!("{command} --confirm {name}"),

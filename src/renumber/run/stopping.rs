@@ -87,6 +87,7 @@ mod tests {
             phases: Phases { waiting: 11, held: 20, retired: 0 },
             left_over: Vec::new(),
             options: String::new(),
+            gates: String::new(),
         }
     }
 

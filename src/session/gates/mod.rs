@@ -102,6 +102,7 @@ impl GateSettings {
             probes,
             limit: self.gate_timeout.map_or(LIMIT, Duration::from_secs),
             on_failure: self.on_gate_failure.unwrap_or_default(),
+            repeated: self.repeated(),
         })
     }
 }
@@ -145,6 +146,8 @@ pub struct Gates {
     probes: Vec<Asked>,
     limit: Duration,
     on_failure: OnFailure,
+    /// Options that the next command must repeat, each with a leading space.
+    pub repeated: String,
 }
 
 impl Gates {

@@ -1,10 +1,14 @@
-//! The gates in the journal of an operation. The operator does not have to give them again on resume.
+//! The gates in the journal of an operation. On resume, a recorded pause or time limit applies again. A recorded program or URL
+//! does not: any client that can write the journal could name a program, and it would run on the operator's machine. So the
+//! operator must give programs and URLs again.
+
+use std::path::Path;
 
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{GateSettings, LIMIT, until};
-use crate::session::{Failure, Voice};
+use super::{GateSettings, LIMIT, OnFailure, until};
+use crate::session::{Failure, Voice, pasted};
 
 impl GateSettings {
     /// Returns the gates as JSON for the journal; `null` if there are none.
@@ -18,6 +22,8 @@ impl GateSettings {
 
     /// Returns these gates if there are any. Otherwise returns the recorded gates, or no gates if `none` is true. Omits a
     /// recorded time limit that has passed, because the operator resumed the operation after that time.
+    ///
+    /// Fails if a recorded gate runs a program or opens a URL. The hint contains the options that give the recorded gates again.
     pub fn or_recorded(&self, recorded: &Value, none: bool) -> Result<Self, Failure> {
         if none || *self != Self::default() || recorded.is_null() {
             return Ok(self.clone());
@@ -29,6 +35,15 @@ impl GateSettings {
         let mut gates: Self = serde_json::from_value(recorded.clone()).map_err(|error| unread(&error))?;
         let now = OffsetDateTime::now_utc();
         gates.until = gates.until.filter(|until| *until > now);
+        if gates.asks() {
+            let words = gates.words().unwrap_or_default();
+            return Err(Failure::usage(format!(
+                "the journal names gates that this command does not give: {words}. netsurgeon runs no program and opens no URL \
+                 that only a journal names"
+            ))
+            .hint(format!("to check these gates, add these options to the command: `{}`", gates.options().trim_start()))
+            .hint("to continue without gates: add `--no-gates`"));
+        }
         if let Err(failure) = gates.resolve() {
             return Err(unread(&failure.error));
         }
@@ -39,12 +54,53 @@ impl GateSettings {
     pub fn report(&self, voice: &Voice, recorded: &Value) {
         match (self.words(), recorded.is_null()) {
             (Some(words), _) => voice.note(&format!(
-                "gates between batches: {words}. The journal records them: `operation resume` checks them again, unless you \
-                 give other gates or `--no-gates`"
+                "gates between batches: {words}. {}",
+                if self.asks() {
+                    "To check them after a resume, give them again: netsurgeon runs no program and opens no URL that only the journal names"
+                } else {
+                    "The journal records them: `operation resume` applies them again, unless you give other gates or `--no-gates`"
+                }
             )),
             (None, false) => voice.note("no gates between batches: the recorded gates are ignored"),
             (None, true) => {}
         }
+    }
+
+    /// Returns whether a gate runs a program or opens a URL.
+    fn asks(&self) -> bool {
+        self.gate_command.is_some() || self.gate_http.is_some() || self.gate_prometheus.is_some()
+    }
+
+    /// Returns the options that the next command must repeat, each with a leading space. The result is empty if no gate runs a
+    /// program or opens a URL, because the journal records all other gates.
+    pub(super) fn repeated(&self) -> String {
+        if self.asks() { self.options() } else { String::new() }
+    }
+
+    /// Returns the options that give these gates, each with a leading space.
+    fn options(&self) -> String {
+        let quoted = |text: &String| pasted(Path::new(text));
+        let on_failure = self.on_gate_failure.map(|action| match action {
+            OnFailure::Pause => "pause",
+            OnFailure::Rollback => "rollback",
+            OnFailure::RollbackAll => "rollback-all",
+        });
+        let options = [
+            ("pause", self.pause.map(|seconds| seconds.to_string())),
+            ("until", self.until.map(until::words)),
+            ("gate-command", self.gate_command.as_deref().map(pasted)),
+            ("gate-http", self.gate_http.as_ref().map(quoted)),
+            ("gate-prometheus", self.gate_prometheus.as_ref().map(quoted)),
+            ("gate-query", self.gate_query.as_ref().map(quoted)),
+            ("gate-max", self.gate_max.map(|number| number.to_string())),
+            ("gate-min", self.gate_min.map(|number| number.to_string())),
+            ("gate-timeout", self.gate_timeout.map(|seconds| seconds.to_string())),
+            ("on-gate-failure", on_failure.map(str::to_string)),
+        ];
+        let options = options.into_iter().filter_map(|(name, value)| Some(format!(" --{name} {}", value?)));
+        // An argument can start with a hyphen.
+        let arguments = self.gate_arg.iter().map(|argument| format!(" --gate-arg={}", quoted(argument)));
+        options.chain(arguments).collect()
     }
 
     /// Describes the gates; `None` if there are none.
@@ -69,9 +125,9 @@ impl GateSettings {
         }
         let limit = self.gate_timeout.unwrap_or(LIMIT.as_secs());
         let closed = match self.on_gate_failure.unwrap_or_default() {
-            super::OnFailure::Pause => "the operation pauses",
-            super::OnFailure::Rollback => "the last batch is rolled back",
-            super::OnFailure::RollbackAll => "everything is rolled back",
+            OnFailure::Pause => "the operation pauses",
+            OnFailure::Rollback => "the last batch is rolled back",
+            OnFailure::RollbackAll => "everything is rolled back",
         };
         Some(format!("{}; timeout of each gate: {limit} s; if a gate is closed, {closed}", words.join(", ")))
     }

@@ -8,7 +8,7 @@ use super::{KEY, NEW, OLD, PATIENCE, World, hosts};
 use crate::rig::api_gate::{ApiGate, Trouble, Troubles};
 use crate::rig::named::key_file;
 use crate::rig::process::wait_until;
-use crate::serving::{Watched, command};
+use crate::serving::Watched;
 
 const NAMES: [&str; 2] = ["www", "api"];
 /// The TTL before the cutover, in seconds: the shortest one that the cutover can lower.
@@ -46,7 +46,7 @@ impl Gated {
     /// Runs the program through the gate. Returns its exit status, or `None` if it was killed.
     async fn meet(&self, words: &str, trouble: Trouble) -> Option<i32> {
         self.troubles.arm(trouble);
-        let mut command = command(&self.world.cluster, words);
+        let mut command = self.world.command(words);
         command.env("KUBECONFIG", &self.kubeconfig);
         let mut program = Watched::start(command);
         let code = tokio::select! {

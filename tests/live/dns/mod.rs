@@ -18,6 +18,7 @@ mod staged;
 mod views;
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Duration;
 
 use netsurgeon::nameserver::{Key, Kind, Record, Server};
@@ -146,9 +147,16 @@ impl World {
         self.workspace.write("mover.key", key_file(KEY)).display().to_string()
     }
 
+    /// The program with these arguments. Its environment names the key file.
+    fn command(&self, words: &str) -> Command {
+        let mut command = command(&self.cluster, words);
+        command.env("NETSURGEON_TSIG_KEY_FILE", self.key_file());
+        command
+    }
+
     /// Runs the program.
     fn netsurgeon(&self, words: &str) -> Run {
-        let ran = run(words, command(&self.cluster, words));
+        let ran = run(words, self.command(words));
         assert!(!format!("{}{}", ran.out, ran.err).contains(KEY.1), "a key is never shown");
         ran
     }
@@ -198,7 +206,7 @@ impl World {
 
     /// Everything that the program has recorded in the cluster, as text.
     async fn recorded(&self) -> String {
-        let path = "/api/v1/namespaces/kube-system/configmaps?labelSelector=netsurgeon.io/part";
+        let path = "/api/v1/namespaces/netsurgeon/configmaps?labelSelector=netsurgeon.io/part";
         let items = self.cluster.api.list(path).await;
         items.iter().map(Value::to_string).collect()
     }

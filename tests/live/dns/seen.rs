@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use super::{World, ZONE};
+use crate::rig::run::says;
 
 const AT: &str = "127.0.0.90:9090";
 
@@ -74,18 +75,25 @@ async fn share_that_metrics_show_is_in_the_status_and_in_the_report() {
     let asked = metrics.asked.lock().unwrap().concat();
     assert!(asked.contains(&format!("www.{ZONE}")) && asked.contains(&format!("api.{ZONE}")), "{asked}");
 
+    // Only the journal names the Prometheus: it gets no request.
+    let asked = || metrics.asked.lock().unwrap().len();
+    let count = asked();
+    let quiet = world.netsurgeon("dns status").expect(0);
+    says(&quiet.err, &["note: ", &format!("`--share-prometheus http://{AT}`")]);
+    assert_eq!(asked(), count);
     metrics.shows("51");
-    let status = world.netsurgeon("dns status -o json").expect(0).json();
+    let measured = format!("dns status --share-prometheus http://{AT}");
+    let status = world.netsurgeon(&format!("{measured} -o json")).expect(0).json();
     assert_eq!(status["names"][0]["observed"]["share"], 51.0);
-    assert!(world.netsurgeon("dns status").expect(0).out.contains("50 %, observed: 51 %"));
+    assert!(world.netsurgeon(&measured).expect(0).out.contains("50 %, observed: 51 %"));
     metrics.shows("NaN");
-    let status = world.netsurgeon("dns status -o json").expect(0).json();
+    let status = world.netsurgeon(&format!("{measured} -o json")).expect(0).json();
     assert_eq!(status["names"][0]["observed"]["share_error"], "no requests");
 
     // Without metrics the cutover continues.
     drop(metrics);
     world.netsurgeon("dns cutover --all --yes").expect(0);
-    let status = world.netsurgeon(&format!("dns status {operation} -o json")).expect(0).json();
+    let status = world.netsurgeon(&format!("{measured} {operation} -o json")).expect(0).json();
     assert!(status["names"][0]["observed"]["share_error"].is_string(), "{status}");
     let page = world.workspace.join("report.html");
     world.netsurgeon(&format!("operation report {operation} --html {}", page.display())).expect(0);

@@ -449,7 +449,7 @@ async fn with_few_rights(stage: &Stage) {
         command.env("KUBECONFIG", stage.cluster.kubeconfig_as(0, user, None));
         looked(words, command).1
     };
-    let reader = ["`kube-system`: get configmaps"];
+    let reader = ["`netsurgeon`: get configmaps"];
     wait_until("the role is in force", PATIENCE, async || {
         let checks = by(ROLE, &common);
         let forbidden = checks.iter().find(|check| {

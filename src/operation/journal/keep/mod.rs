@@ -31,6 +31,15 @@ pub struct Listed {
     pub summary: Summary,
 }
 
+/// The operations of a place.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The operations that can be read, ordered by id.
+    pub operations: Vec<Listed>,
+    /// The records that cannot be read, as sentences with the reason and a remedy. They do not prevent other operations.
+    pub unreadable: Vec<String>,
+}
+
 /// The number of steps of an operation in each state. Steps that never started have no record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress(BTreeMap<State, usize>);
@@ -63,17 +72,32 @@ impl Journal {
     /// Returns the operations that have a journal, for one cluster or for all clusters, ordered by id. Omits an operation that
     /// was interrupted at its start. The next operation that starts removes the remains of the interrupted operation. This
     /// function does not remove them, because they can belong to an operation that is starting now.
+    ///
+    /// Skips journals whose summary cannot be read.
     pub async fn list(store: &dyn ReadStore, cluster: Option<&str>) -> Result<Vec<Listed>, OperationError> {
-        let mut listed = Vec::new();
+        Ok(Self::listing(store, cluster).await?.operations)
+    }
+
+    /// Returns the operations like [`Self::list`], and the journals that cannot be read.
+    pub async fn listing(store: &dyn ReadStore, cluster: Option<&str>) -> Result<Listing, OperationError> {
+        let mut listing = Listing::default();
         for (cluster, operation) in traces(store, cluster).await? {
             let record = EtcdRecord::new(store, &cluster, &operation);
-            if let Some(summary) = Self::summary_in(&record).await? {
-                listed.push(Listed { cluster, operation, summary });
+            match Self::summary_in(&record).await {
+                Ok(Some(summary)) => listing.operations.push(Listed { cluster, operation, summary }),
+                Ok(None) => {}
+                Err(error @ OperationError::Journal { .. }) => listing.unreadable.push(format!(
+                    "a journal is skipped: {error}; to delete it: `etcdctl del --prefix {}/`",
+                    base_of(&cluster, &operation)
+                )),
+                Err(error) => return Err(error),
             }
         }
         // The keys are already in the order of the ids, unless one id is a prefix of another.
-        listed.sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
-        Ok(listed)
+        listing
+            .operations
+            .sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
+        Ok(listing)
     }
 
     /// Records that a step failed, with the reason. Used if the failure is detected outside the execution of the step.

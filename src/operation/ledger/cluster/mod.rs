@@ -2,11 +2,16 @@
 //! operations that do not change etcd, and for clients without access to etcd.
 //!
 //! ```text
-//! ConfigMaps in kube-system, for the operation OPERATION:
+//! ConfigMaps in the namespace `netsurgeon`, for the operation OPERATION:
 //! netsurgeon-OPERATION              the head: cluster, holder, epoch, summary
 //! netsurgeon-OPERATION-plan-00000   the plan, in parts; immutable
 //! netsurgeon-OPERATION-records-00   the states of steps, by name, as JSON; the head has the number of these ConfigMaps
 //! ```
+//!
+//! Earlier versions stored them in `kube-system`. Such an operation stays there until its record is removed.
+//!
+//! etcd stores each write of a ConfigMap as a whole new value. So the ConfigMaps of records are small, and are filled in the order
+//! in which the steps start ([`places`]).
 //!
 //! The head is the owner of the other ConfigMaps, so deleting the head deletes all of them. The head is created first. The
 //! operation exists once the head contains a summary.
@@ -21,32 +26,35 @@
 //! holder has ended.
 
 mod objects;
+mod places;
+mod record;
 mod shard;
 
+use std::sync::{Mutex, PoisonError};
+
 use async_trait::async_trait;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 
-use self::objects::{Head, Kept, Role, config_maps, named, place, uid_of};
+use self::objects::{Head, Kept, NAMESPACE, Placement, Role, config_maps, named, place, uid_of};
+use self::places::Places;
+pub use self::record::ClusterRecord;
+use self::record::{SUMMARY, found, heads, record_name, see_all, value_of};
 use self::shard::{Fence, RecordChange, Shard, may_have_happened};
 use super::{Ledger, Part, PartChange, Parts, ReadLedger, SeePart};
 use crate::kube_api::{Cluster, ClusterError};
-use crate::operation::journal::{Listed, Summary};
-use crate::operation::{LeaseHolder, OperationError, StepId};
+use crate::operation::{LeaseHolder, OperationError};
 use crate::store::{Action, Entry, Key, KeyRange, ReadStore, Revision, StoreError, Transaction, Visitor};
 
 /// Number of steps recorded in one ConfigMap. A record has about 300 bytes, or more if it contains a previous state and a result.
 /// The limit for a ConfigMap is 1 MiB.
-const STEPS_IN_ONE: usize = 400;
+const STEPS_IN_ONE: usize = 64;
 /// Maximum number of ConfigMaps with records, for any number of steps.
-const MOST_SHARDS: usize = 64;
+const MOST_SHARDS: usize = 1024;
+/// Maximum number of ConfigMaps that are created or taken over at the same time.
+const AT_ONCE: usize = 8;
 /// Maximum number of attempts to create an object or to take over an operation.
 const MOST_ATTEMPTS: u32 = 5;
-
-/// The record of one operation in the cluster, read-only.
-pub struct ClusterRecord {
-    api: Cluster,
-    head: Head,
-}
 
 /// The record of one operation in the cluster, for the process that runs the operation.
 pub struct ClusterLedger {
@@ -55,129 +63,8 @@ pub struct ClusterLedger {
     fence: Fence,
     summary: Shard,
     shards: Vec<Shard>,
-}
-
-impl ClusterRecord {
-    /// Reads the head of an operation's record; returns `None` if the operation has no record.
-    pub async fn find(api: &Cluster, operation: &str) -> Result<Option<Self>, OperationError> {
-        let Some(object) = api.get(&named(&objects::head_name(operation))).await? else { return Ok(None) };
-        Ok(Some(Self { api: api.clone(), head: Kept::of(object)?.head()? }))
-    }
-
-    /// Returns the operations with a record in this cluster, ordered by id.
-    pub async fn list(api: &Cluster) -> Result<Vec<Listed>, OperationError> {
-        let mut listed = Vec::new();
-        for head in heads(api).await? {
-            let Head { cluster, operation, .. } = head.head()?;
-            let Some(stored) = head.records.get(SUMMARY) else { continue };
-            let summary = serde_json::from_str::<Summary>(stored.value.get());
-            let what = place(&objects::head_name(&operation));
-            let summary =
-                summary.map_err(|error| OperationError::Journal { what, reason: error.to_string() })?;
-            listed.push(Listed { cluster, operation, summary });
-        }
-        listed.sort_by(|one, other| (&one.cluster, &one.operation).cmp(&(&other.cluster, &other.operation)));
-        Ok(listed)
-    }
-
-    /// Returns the name of the ConfigMap that stores a part.
-    fn name_of(&self, part: &Part) -> String {
-        let operation = &self.head.operation;
-        match part {
-            Part::Summary => objects::head_name(operation),
-            Part::Plan(number) => objects::plan_name(operation, *number),
-            part => objects::shard_name(operation, self.shard_of(part)),
-        }
-    }
-
-    /// Returns the number of the ConfigMap that stores the record of a part.
-    fn shard_of(&self, part: &Part) -> usize {
-        // FNV-1a: stable across builds and versions.
-        let hash = record_name(part).bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let shards = u64::try_from(self.head.shards.max(1)).unwrap_or(1);
-        hash.checked_rem(shards).and_then(|number| usize::try_from(number).ok()).unwrap_or_default()
-    }
-
-    async fn plan(&self, number: usize) -> Result<Option<(Vec<u8>, Revision)>, OperationError> {
-        let found = self.api.get(&named(&objects::plan_name(&self.head.operation, number))).await?;
-        found.map(|object| Ok((objects::plan_of(&object)?, Revision(0)))).transpose()
-    }
-
-    async fn kept(&self, name: &str) -> Result<Option<Kept>, OperationError> {
-        self.api.get(&named(name)).await?.map(Kept::of).transpose()
-    }
-}
-
-/// Name of the summary in the records of the head.
-const SUMMARY: &str = "summary";
-
-/// Returns the name of a part in the records of its ConfigMap.
-fn record_name(part: &Part) -> String {
-    match part {
-        Part::Summary => SUMMARY.to_string(),
-        Part::Plan(number) => format!("plan/{number:05}"),
-        Part::Amendment(number) => format!("{AMENDED}{number:05}"),
-        Part::Step(step) => format!("{STEPS}{step}"),
-        Part::Repaired(subject) => format!("repaired/{subject}"),
-    }
-}
-
-const AMENDED: &str = "amended/";
-const STEPS: &str = "steps/";
-
-/// Passes each record of a kind to `see`, ordered by name.
-fn see_all(all: &[Kept], parts: Parts, see: SeePart<'_>) {
-    let mut found = Vec::new();
-    for (name, stored) in all.iter().flat_map(|kept| &kept.records) {
-        let part = match parts {
-            Parts::Amendments => name.strip_prefix(AMENDED).and_then(|n| n.parse().ok()).map(Part::Amendment),
-            Parts::Steps => name.strip_prefix(STEPS).map(|step| Part::Step(StepId(step.to_string()))),
-        };
-        found.extend(part.map(|part| (part, stored)));
-    }
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    for (part, stored) in found {
-        see(part, stored.value.get().as_bytes(), stored.revision);
-    }
-}
-
-fn value_of(kept: &Kept, part: &Part) -> Option<(Vec<u8>, Revision)> {
-    let stored = kept.records.get(&record_name(part))?;
-    Some((stored.value.get().as_bytes().to_vec(), stored.revision))
-}
-
-#[async_trait]
-impl ReadLedger for ClusterRecord {
-    fn operation(&self) -> (&str, &str) {
-        (&self.head.cluster, &self.head.operation)
-    }
-
-    fn place(&self, part: &Part) -> String {
-        format!("{part} in {}", place(&self.name_of(part)))
-    }
-
-    async fn read(&self, part: &Part) -> Result<Option<(Vec<u8>, Revision)>, OperationError> {
-        if let Part::Plan(number) = part {
-            return self.plan(*number).await;
-        }
-        Ok(self.kept(&self.name_of(part)).await?.and_then(|kept| value_of(&kept, part)))
-    }
-
-    async fn read_all(&self, parts: Parts, see: SeePart<'_>) -> Result<(), OperationError> {
-        let selector = objects::selector(Some(&self.head.operation), Role::Records);
-        let found = self.api.list(&config_maps(), Some(&selector)).await?;
-        // The items of a list have no `kind` or `apiVersion`.
-        let all = found.into_iter().map(Kept::of).collect::<Result<Vec<_>, _>>()?;
-        see_all(&all, parts, see);
-        Ok(())
-    }
-}
-
-async fn heads(api: &Cluster) -> Result<Vec<Kept>, OperationError> {
-    let found = api.list(&config_maps(), Some(&objects::selector(None, Role::Head))).await?;
-    found.into_iter().map(Kept::of).collect()
+    /// The ConfigMap of each record, with [`Placement::Order`].
+    places: Mutex<Places>,
 }
 
 impl ClusterLedger {
@@ -191,18 +78,25 @@ impl ClusterLedger {
     ) -> Result<Self, OperationError> {
         Self::sweep(api).await?;
         let shards = steps.div_ceil(STEPS_IN_ONE).clamp(1, MOST_SHARDS);
-        let head = made(api, &objects::head(cluster, by, shards)).await?;
+        let head = objects::head(cluster, by, shards);
+        let head = match made(api, &head).await {
+            Err(OperationError::Cluster(error)) if matches!(*error, ClusterError::NotFound { .. }) => {
+                create_namespace(api).await?;
+                made(api, &head).await?
+            }
+            made => made?,
+        };
         let kept = Kept::of(head)?;
         if kept.head()?.holder != *by {
-            let what = place(&objects::head_name(&by.operation));
+            let what = place(NAMESPACE, &objects::head_name(&by.operation));
             return Err(OperationError::Journal {
                 what,
                 reason: "another operation has this id".to_string(),
             });
         }
-        for number in 0..shards {
-            made(api, &objects::shard(&by.operation, number, kept.uid())).await?;
-        }
+        let manifests = (0..shards).map(|number| objects::shard(&by.operation, number, kept.uid()));
+        let all = manifests.map(|manifest| async move { made(api, &manifest).await.map(drop) });
+        stream::iter(all).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         let ledger = Self::of(api, kept)?;
         ledger.take_shards().await?;
         Ok(ledger)
@@ -220,22 +114,46 @@ impl ClusterLedger {
         let (head, uid) = (kept.head()?, kept.uid().to_string());
         let fence = Fence::new(kept.epoch);
         fence.saw(&kept);
-        let summary = Shard::new(api, objects::head_name(&head.operation), Some(kept));
-        let shard = |number| Shard::new(api, objects::shard_name(&head.operation, number), None);
+        let summary = Shard::new(api, &head.namespace, objects::head_name(&head.operation), Some(kept));
+        let shard =
+            |number| Shard::new(api, &head.namespace, objects::shard_name(&head.operation, number), None);
         let shards = (0..head.shards).map(shard).collect();
-        Ok(Self { record: ClusterRecord { api: api.clone(), head }, uid, fence, summary, shards })
+        let places = Mutex::new(Places::new(head.shards, STEPS_IN_ONE));
+        Ok(Self { record: ClusterRecord { api: api.clone(), head }, uid, fence, summary, shards, places })
     }
 
     async fn take_shards(&self) -> Result<(), OperationError> {
-        for shard in &self.shards {
-            shard.take(&self.fence).await?;
+        let take = |(number, shard)| async move {
+            let shard: &Shard = shard;
+            Ok::<_, OperationError>((number, shard.take(&self.fence).await?))
+        };
+        let all = stream::iter(self.shards.iter().enumerate().map(take)).buffer_unordered(AT_ONCE);
+        let names: Vec<(usize, Vec<String>)> = all.try_collect().await?;
+        let mut places = self.places();
+        for (number, names) in names {
+            places.found(number, names);
         }
         Ok(())
     }
 
-    /// Returns the number of the ConfigMap that stores the record of a part; `None` if the head stores it.
+    fn places(&self) -> std::sync::MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of the ConfigMap that stores the record of a part; `None` if the head stores it. Chooses a ConfigMap for a
+    /// part without a record.
     fn index_of(&self, part: &Part) -> Option<usize> {
-        (*part != Part::Summary).then(|| self.record.shard_of(part))
+        match (part, self.record.head.placement) {
+            (Part::Summary, _) => None,
+            (part, Placement::Hash) => Some(self.record.shard_of(part)),
+            (part, Placement::Order) => Some(self.places().choose(&record_name(part))),
+        }
+    }
+
+    /// Returns whether a part can have a record. A part without a place has none.
+    fn has_place(&self, part: &Part) -> bool {
+        let is_placed = *part != Part::Summary && self.record.head.placement == Placement::Order;
+        !is_placed || self.places().of(&record_name(part)).is_some()
     }
 
     fn shard(&self, index: Option<usize>) -> &Shard {
@@ -249,7 +167,7 @@ impl ClusterLedger {
         if objects::plan_of(&made)? == part {
             return Ok(Revision(0));
         }
-        let what = place(objects::name_of(&manifest));
+        let what = place(NAMESPACE, objects::name_of(&manifest));
         Err(OperationError::Journal { what, reason: "it contains a part of another plan".to_string() })
     }
 
@@ -259,18 +177,18 @@ impl ClusterLedger {
     /// Deletes the head first, unless the head has changed since it was read. Without its head, the operation does not exist. If
     /// the call is interrupted, Kubernetes garbage collection deletes the other ConfigMaps, because their owner is deleted.
     pub async fn remove(api: &Cluster, operation: &str) -> Result<usize, OperationError> {
-        let name = objects::head_name(operation);
-        let Some(head) = api.get(&named(&name)).await? else { return Ok(0) };
-        Self::remove_whole(api, &Kept::of(head)?).await
+        let Some(head) = found(api, operation).await? else { return Ok(0) };
+        Self::remove_whole(api, &head).await
     }
 
     async fn remove_whole(api: &Cluster, head: &Kept) -> Result<usize, OperationError> {
-        let operation = head.head()?.operation;
-        api.delete_unchanged(&named(&objects::head_name(&operation)), head.object()).await?;
+        let Head { operation, namespace, .. } = head.head()?;
+        api.delete_unchanged(&named(&namespace, &objects::head_name(&operation)), head.object()).await?;
         let mut removed: usize = 1;
         for role in [Role::Records, Role::Plan] {
-            for object in api.list(&config_maps(), Some(&objects::selector(Some(&operation), role))).await? {
-                api.delete(&named(objects::name_of(&object)), Some(uid_of(&object))).await?;
+            let selector = objects::selector(Some(&operation), role);
+            for object in api.list(&config_maps(&namespace), Some(&selector)).await? {
+                api.delete(&named(&namespace, objects::name_of(&object)), Some(uid_of(&object))).await?;
                 removed = removed.saturating_add(1);
             }
         }
@@ -278,16 +196,27 @@ impl ClusterLedger {
     }
 
     /// Removes the remains of operations that were interrupted at their start. If a head has changed since it was read, its
-    /// operation is starting now and stays unchanged.
+    /// operation is starting now and stays unchanged. Skips heads that cannot be read.
     async fn sweep(api: &Cluster) -> Result<(), OperationError> {
-        for head in heads(api).await?.iter().filter(|head| !head.records.contains_key(SUMMARY)) {
-            match Self::remove_whole(api, head).await {
+        let heads = heads(api, NAMESPACE).await?.into_iter().filter_map(|object| Kept::of(object).ok());
+        let is_remains = |head: &Kept| !head.records.contains_key(SUMMARY) && head.head().is_ok();
+        for head in heads.filter(is_remains) {
+            match Self::remove_whole(api, &head).await {
                 Ok(_) => {}
                 Err(OperationError::Cluster(error)) if matches!(*error, ClusterError::Conflict { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+}
+
+/// Creates the namespace of the records.
+async fn create_namespace(api: &Cluster) -> Result<(), OperationError> {
+    match api.create(&objects::namespace()).await {
+        Ok(_) | Err(ClusterError::AlreadyExists { .. }) => Ok(()),
+        Err(error) if may_have_happened(&error) => Ok(()),
+        Err(error) => Err(OperationError::NoNamespace { name: NAMESPACE, reason: error.to_string() }),
     }
 }
 
@@ -302,33 +231,33 @@ async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> 
             Err(error) if may_have_happened(&error) => {}
             Err(error) => return Err(error.into()),
         }
-        if let Some(found) = api.get(&named(name)).await? {
+        if let Some(found) = api.get(&named(NAMESPACE, name)).await? {
             return Ok(found);
         }
     }
-    Err(OperationError::Contended { what: place(name), attempts: MOST_ATTEMPTS })
+    Err(OperationError::Contended { what: place(NAMESPACE, name), attempts: MOST_ATTEMPTS })
 }
 
 /// Sets `by` as the holder of an operation, with the next epoch, and returns the head of the operation.
 async fn taken(api: &Cluster, by: &LeaseHolder) -> Result<Kept, OperationError> {
     let name = objects::head_name(&by.operation);
-    let gone =
-        || OperationError::Journal { what: place(&name), reason: "there is no such operation".to_string() };
+    let broken =
+        |reason: &str| OperationError::Journal { what: place(NAMESPACE, &name), reason: reason.to_string() };
     let mut tried = None;
     for _ in 0..MOST_ATTEMPTS {
-        let found = Kept::of(api.get(&named(&name)).await?.ok_or_else(gone)?)?;
+        let found = found(api, &by.operation).await?.ok_or_else(|| broken("there is no such operation"))?;
         // An earlier attempt succeeded, but its answer was lost.
         if tried == Some(found.epoch) && found.head()?.holder == *by {
             return Ok(found);
         }
-        let epoch = found.epoch.saturating_add(1);
+        let epoch = found.epoch.checked_add(1).ok_or_else(|| broken("its `epoch` has no successor"))?;
         match api.replace(&objects::held_by(found.with(epoch, &found.records), by)).await {
             Ok(object) => return Kept::of(object),
             Err(error) if may_have_happened(&error) => tried = Some(epoch),
             Err(error) => return Err(error.into()),
         }
     }
-    Err(OperationError::Contended { what: place(&name), attempts: MOST_ATTEMPTS })
+    Err(OperationError::Contended { what: place(NAMESPACE, &name), attempts: MOST_ATTEMPTS })
 }
 
 #[async_trait]
@@ -344,6 +273,9 @@ impl ReadLedger for ClusterLedger {
     async fn read(&self, part: &Part) -> Result<Option<(Vec<u8>, Revision)>, OperationError> {
         if let Part::Plan(number) = part {
             return self.record.plan(*number).await;
+        }
+        if !self.has_place(part) {
+            return Ok(None);
         }
         Ok(value_of(&self.shard(self.index_of(part)).read().await?, part))
     }

@@ -7,12 +7,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::MOST_SHARDS;
 use crate::kube_api::{Collection, MANAGED_BY, ObjectRef};
 use crate::operation::{LeaseHolder, OperationError};
 use crate::store::Revision;
 
-/// Namespace of the ConfigMaps. A client that can write in this namespace can already control the cluster.
-pub(super) const NAMESPACE: &str = "kube-system";
+/// Namespace of the ConfigMaps. It contains nothing else, so a user who may write records cannot replace other objects.
+pub(super) const NAMESPACE: &str = "netsurgeon";
+/// The namespaces with records. Earlier versions stored them in `kube-system`.
+pub(super) const NAMESPACES: [&str; 2] = [NAMESPACE, "kube-system"];
 /// Label that contains the id of an operation.
 const OPERATION: &str = "netsurgeon.io/operation";
 /// Label that contains the role of a ConfigMap.
@@ -71,6 +74,20 @@ pub(super) struct Head {
     pub(super) holder: LeaseHolder,
     /// Number of ConfigMaps with records of steps.
     pub(super) shards: usize,
+    /// Which ConfigMap stores a record.
+    pub(super) placement: Placement,
+    /// Namespace of all ConfigMaps of the operation.
+    pub(super) namespace: String,
+}
+
+/// Which ConfigMap stores the record of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placement {
+    /// The hash of its name decides. Earlier versions used this.
+    Hash,
+    /// The first ConfigMap that is not full when the step starts. Steps that run at the same time then share a write, and each
+    /// write is small.
+    Order,
 }
 
 impl Kept {
@@ -95,12 +112,28 @@ impl Kept {
 
     pub(super) fn head(&self) -> Result<Head, OperationError> {
         let read = |name| text(&self.object, name);
+        let (name, namespace) = (name_of(&self.object), namespace_of(&self.object).to_string());
         let holder = serde_json::from_str(read("holder")?);
         let holder = holder.map_err(|error| broken(&self.object, &format!("its `holder`: {error}")))?;
         let shards = read("shards")?.parse();
         let shards = shards.map_err(|_| broken(&self.object, "its `shards` is not a number"))?;
+        if !(1..=MOST_SHARDS).contains(&shards) {
+            return Err(broken(
+                &self.object,
+                &format!("its `shards` is {shards}, expected 1 to {MOST_SHARDS}"),
+            ));
+        }
         let (cluster, operation) = (read("cluster")?.to_string(), read("operation")?.to_string());
-        Ok(Head { cluster, operation, holder, shards })
+        if name != head_name(&operation) {
+            let reason = format!("its `operation` is `{operation}`, which does not match its name");
+            return Err(broken(&self.object, &reason));
+        }
+        let placement = match read("placement") {
+            Ok("order") => Placement::Order,
+            Ok(other) => return Err(broken(&self.object, &format!("its `placement` is `{other}`"))),
+            Err(_) => Placement::Hash,
+        };
+        Ok(Head { cluster, operation, holder, shards, placement, namespace })
     }
 
     pub(super) fn object(&self) -> &Value {
@@ -117,7 +150,7 @@ pub(super) fn head(cluster: &str, by: &LeaseHolder, shards: usize) -> Value {
     let holder = json!(by).to_string();
     let data = json!({
         "cluster": cluster, "operation": by.operation, "holder": holder, "shards": shards.to_string(),
-        "epoch": "1", "records": "{}",
+        "epoch": "1", "records": "{}", "placement": "order",
     });
     manifest(&by.operation, Role::Head, &head_name(&by.operation), json!({"data": data}))
 }
@@ -185,13 +218,19 @@ pub(super) fn plan_name(operation: &str, number: usize) -> String {
 }
 
 /// Returns a reference to the ConfigMap with this name.
-pub(super) fn named(name: &str) -> ObjectRef<'_> {
-    ObjectRef::new("v1", "ConfigMap", Some(NAMESPACE), name)
+pub(super) fn named<'a>(namespace: &'a str, name: &'a str) -> ObjectRef<'a> {
+    ObjectRef::new("v1", "ConfigMap", Some(namespace), name)
 }
 
-/// Returns the collection of all ConfigMaps of the namespace.
-pub(super) fn config_maps() -> Collection<'static> {
-    Collection::new("v1", "ConfigMap", Some(NAMESPACE))
+/// Returns the collection of all ConfigMaps of a namespace.
+pub(super) fn config_maps(namespace: &str) -> Collection<'_> {
+    Collection::new("v1", "ConfigMap", Some(namespace))
+}
+
+/// Returns the manifest of the namespace. No Pod with more permissions than it needs can run there, because nothing runs there.
+pub(super) fn namespace() -> Value {
+    let labels = json!({MANAGED_BY.0: MANAGED_BY.1, "pod-security.kubernetes.io/enforce": "restricted"});
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
 }
 
 /// Returns the label selector for the ConfigMaps with this role, for one operation or for all operations.
@@ -205,6 +244,11 @@ pub(super) fn name_of(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Returns the namespace of an object.
+pub(super) fn namespace_of(object: &Value) -> &str {
+    object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
+}
+
 /// Returns the uid of an object.
 pub(super) fn uid_of(object: &Value) -> &str {
     object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
@@ -216,10 +260,10 @@ fn text<'a>(object: &'a Value, name: &str) -> Result<&'a str, OperationError> {
 }
 
 fn broken(object: &Value, reason: &str) -> OperationError {
-    OperationError::Journal { what: place(name_of(object)), reason: reason.to_string() }
+    OperationError::Journal { what: place(namespace_of(object), name_of(object)), reason: reason.to_string() }
 }
 
 /// Returns the kind and name of a ConfigMap, for a message.
-pub(super) fn place(name: &str) -> String {
-    format!("ConfigMap `{NAMESPACE}/{name}`")
+pub(super) fn place(namespace: &str, name: &str) -> String {
+    format!("ConfigMap `{namespace}/{name}`")
 }

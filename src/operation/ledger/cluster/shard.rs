@@ -20,8 +20,8 @@ use crate::store::{Action, CommitError, Expected, Key, Revision};
 
 /// Maximum number of attempts to write, including retries after conflicts and lost answers.
 const MOST_ATTEMPTS: u32 = 5;
-/// How long a write waits for more writers if the last write had several writers. This is a few times the duration of a write.
-const GATHER: Duration = Duration::from_millis(20);
+/// How long a write waits for more writers if the last write had several writers. This is about the duration of a write.
+const GATHER: Duration = Duration::from_millis(5);
 /// Maximum size of the records of a ConfigMap, in bytes. The limit for the whole ConfigMap is 1 MiB (`MaxSecretSize` in
 /// `pkg/apis/core/types.go`, v1.36.3, which also applies to ConfigMaps).
 const MOST_BYTES: usize = 1_000_000;
@@ -67,6 +67,7 @@ struct Waiting {
 /// A ConfigMap of records.
 pub(super) struct Shard {
     cluster: Cluster,
+    namespace: String,
     name: String,
     waiting: Queue<Vec<Waiting>>,
     /// The cached object; `None` if it has to be read.
@@ -76,9 +77,10 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn new(cluster: &Cluster, name: String, kept: Option<Kept>) -> Self {
+    pub(super) fn new(cluster: &Cluster, namespace: &str, name: String, kept: Option<Kept>) -> Self {
         Self {
             cluster: cluster.clone(),
+            namespace: namespace.to_string(),
             name,
             waiting: Queue::default(),
             kept: Mutex::new(kept),
@@ -101,19 +103,24 @@ impl Shard {
 
     /// Reads the current object, without waiting for writes in progress.
     pub(super) async fn fetch(&self) -> Result<Kept, OperationError> {
-        match self.cluster.get(&named(&self.name)).await? {
+        match self.cluster.get(&named(&self.namespace, &self.name)).await? {
             Some(object) => Kept::of(object),
             None => Err(self.gone()),
         }
     }
 
-    fn gone(&self) -> OperationError {
-        let reason = "it is missing: without it the operation cannot be resumed or rolled back";
-        OperationError::Journal { what: place(&self.name), reason: reason.to_string() }
+    fn place(&self) -> String {
+        place(&self.namespace, &self.name)
     }
 
-    /// Writes the epoch of this process into the object. Must be called before any other use of the object.
-    pub(super) async fn take(&self, fence: &Fence) -> Result<(), OperationError> {
+    fn gone(&self) -> OperationError {
+        let reason = "it is missing: without it the operation cannot be resumed or rolled back";
+        OperationError::Journal { what: self.place(), reason: reason.to_string() }
+    }
+
+    /// Writes the epoch of this process into the object, and returns the names of its records. Must be called before any other use
+    /// of the object.
+    pub(super) async fn take(&self, fence: &Fence) -> Result<Vec<String>, OperationError> {
         let mut kept = self.kept.lock().await;
         let mut last = None;
         for _ in 0..MOST_ATTEMPTS {
@@ -131,8 +138,9 @@ impl Shard {
                 Ok(taken) => {
                     let taken = taken?;
                     fence.saw(&taken);
+                    let names = taken.records.keys().cloned().collect();
                     *kept = Some(taken);
-                    return Ok(());
+                    return Ok(names);
                 }
                 Err(error) if may_have_happened(&error) => last = Some(error),
                 Err(error) => return Err(error.into()),
@@ -142,7 +150,7 @@ impl Shard {
     }
 
     fn contended(&self) -> OperationError {
-        OperationError::Contended { what: place(&self.name), attempts: MOST_ATTEMPTS }
+        OperationError::Contended { what: self.place(), attempts: MOST_ATTEMPTS }
     }
 
     /// Changes all given records, or none.
@@ -192,7 +200,7 @@ impl Shard {
             if object.pointer("/data/records").and_then(|text| text.as_str()).map_or(0, str::len) > MOST_BYTES
             {
                 *kept = Some(before);
-                return tell(all, || full(&self.name));
+                return tell(all, || full(&self.place()));
             }
             match self.cluster.replace(&object).await.map(Kept::of) {
                 Ok(Ok(after)) => {
@@ -210,7 +218,7 @@ impl Shard {
     }
 
     fn lost(&self) -> OperationError {
-        OperationError::LockLost { to: format!("another process took over (epoch in {})", place(&self.name)) }
+        OperationError::LockLost { to: format!("another process took over (epoch in {})", self.place()) }
     }
 }
 
@@ -325,7 +333,7 @@ fn unknown(reason: &str) -> OperationError {
     CommitError::OutcomeUnknown { reason: reason.to_string() }.into()
 }
 
-fn full(name: &str) -> OperationError {
-    let reason = format!("{} would contain more than {MOST_BYTES} bytes of records", place(name));
+fn full(place: &str) -> OperationError {
+    let reason = format!("{place} would contain more than {MOST_BYTES} bytes of records");
     CommitError::Refused { reason }.into()
 }
