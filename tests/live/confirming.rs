@@ -111,7 +111,7 @@ async fn unread_flags_hold_back_the_retirement() {
     };
     let apply = serving.apply_words();
     let paused = blindly(&serving, &apply).expect(6);
-    says(&paused.err, &["`flags`", "0 of 1 API server"]);
+    says(&paused.err, &["flags: ", "0 of 1 API server"]);
     let operation = serving.journals().remove(0);
     // The operator has not changed the flag.
     let resumed = blindly(&serving, &format!("operation resume {operation} --confirm flags")).expect(0);
