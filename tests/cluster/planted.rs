@@ -209,7 +209,8 @@ async fn damaged_or_copied_records_neither_run_nor_hide_nor_block_the_others() {
         );
     }
     says(&listed.err, &["warning: ", "`dns-cutover-copied`", "another cluster"]);
-    let ids: Vec<&str> = listed.out.split('"').filter(|word| word.starts_with("dns-cutover-")).collect();
+    let mut ids: Vec<&str> = listed.out.split('"').filter(|word| word.starts_with("dns-cutover-")).collect();
+    ids.sort_unstable();
     assert_eq!(ids, ["dns-cutover-copied", "dns-cutover-good", "dns-cutover-hidden"]);
     stage.netsurgeon("operation show dns-cutover-good").expect(0);
     for words in ["dns cutover ID --all --yes", "dns rollback ID --yes", "operation rollback ID --yes"] {
