@@ -226,7 +226,7 @@ impl Output {
         if yes {
             return Ok(());
         }
-        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        if !can_ask() {
             return Err(Failure::refused(format!("no terminal to ask for confirmation: {question}"))
                 .hint("read the plan above, then give `--yes`"));
         }
@@ -244,6 +244,11 @@ impl Output {
             _ => Err(Failure::refused("the answer was no; nothing was changed")),
         }
     }
+}
+
+/// Returns whether there is a terminal on which the user can answer a question.
+pub fn can_ask() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 /// Prints a warning on stderr.

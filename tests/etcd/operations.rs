@@ -270,7 +270,7 @@ async fn stuck_rollback_of_rewrite_blocks_nothing() {
     says(&stuck.err, &["`netsurgeon ranges rewrite serviceips`"]);
     says(&stuck.err, &[&format!("`netsurgeon operation forget {operation}`")]);
     assert_eq!(cluster.bitmap().await, allocated);
-    cluster.netsurgeon(&format!("operation forget {operation}")).expect(0);
+    cluster.netsurgeon(&format!("operation forget {operation} --yes")).expect(0);
     cluster.netsurgeon("ranges rewrite --yes").expect(0);
     assert!(!cluster.has_findings());
 }

@@ -15,7 +15,7 @@ use self::of_kind::Next;
 use super::dns::KeyArgs;
 use super::gates::GateArgs;
 use super::homes::HomeArgs;
-use super::output::{counted, table};
+use super::output::{can_ask, counted, table};
 use super::renumber::ApiLessArgs;
 use super::report::ReportArgs;
 use super::{Context, Outcome};
@@ -140,16 +140,20 @@ pub struct UndoArgs {
 /// Remove the journal of an operation that has ended
 ///
 /// Operations keep their journals after their end, so that you can inspect them and create a report. If the operation has not
-/// ended, this command fails. `renumber retire --forget` removes the journal of its renumbering by itself.
+/// ended, this command fails. In a terminal, it asks for confirmation, because the report comes from the journal. `renumber retire
+/// --forget` removes the journal of its renumbering by itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
   netsurgeon operation report renumber-20261121T083915Z-3f2a --html report.html
-  netsurgeon operation forget renumber-20261121T083915Z-3f2a")]
+  netsurgeon operation forget renumber-20261121T083915Z-3f2a --yes")]
 pub struct ForgetArgs {
     /// Id of the operation
     #[arg(value_name = "ID")]
     operation: String,
+    /// Do not ask for confirmation
+    #[arg(short, long)]
+    yes: bool,
     #[command(flatten)]
     homes: HomeArgs,
 }
@@ -335,6 +339,10 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
 
 async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure> {
     let found = ended(context, args).await?;
+    if can_ask() {
+        let question = format!("Remove the journal of `{}`?", args.operation);
+        context.output.ask(&question, args.yes)?;
+    }
     let claim = LeaseHolder::of_this_process(&args.operation, "remove its journal", SystemAmbient.now());
     let removed = match &found.home {
         Home::Etcd(store) => {
