@@ -26,6 +26,12 @@ pub fn quoted_or(value: Option<&str>, otherwise: &str) -> String {
     value.map_or_else(|| otherwise.to_string(), |value| format!("`{value}`"))
 }
 
+/// Returns the items of a list, or other words if the list is empty, so that no text ends with an empty list.
+pub fn list_or<T: ToString>(items: &[T], otherwise: &str) -> String {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    if items.is_empty() { otherwise.to_string() } else { items.join(", ") }
+}
+
 /// Maximum number of items of a list that [`first_few`] shows.
 const FEW: usize = 3;
 
@@ -113,6 +119,7 @@ mod tests {
         let list: Vec<String> = (1..=5).map(|number| number.to_string()).collect();
         assert_eq!(first_few(&list), "1, 2, 3, and 2 more");
         assert_eq!(first_few(&list[..3]), "1, 2, 3");
+        assert_eq!((list_or(&[1, 2], "none"), list_or::<u8>(&[], "none")), ("1, 2".into(), "none".into()));
     }
 
     #[test]

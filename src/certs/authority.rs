@@ -18,19 +18,39 @@ pub(super) const SUBJECT_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2
 pub struct Authority {
     /// Certificate of the authority.
     pub certificate: Certificate,
+    /// All certificates of the authority's file, as DER. While a cluster changes its authority, the file contains the old and the
+    /// new authority, and clients trust both.
+    pub trusted: Vec<Vec<u8>>,
     body: Body,
     key: PrivateKey,
+    /// Subjects of all certificates of the file.
+    subjects: Vec<Vec<u8>>,
 }
 
 impl Authority {
-    /// Combines a certificate and its key. Fails if the certificate is not a CA certificate, is not valid at the time `now`, or
-    /// does not match the key.
-    pub fn new(certificate: Certificate, key: PrivateKey, now: OffsetDateTime) -> Result<Self, ReissueError> {
-        let body = Body::of(&certificate.der)?;
+    /// Combines the certificates of an authority's file with a key. The authority is the certificate that matches the key; if
+    /// several match, the one that is valid for the longest time. Fails if it is not a CA certificate, or is not valid at the time
+    /// `now`, or if no certificate matches the key.
+    ///
+    /// A certificate of version 1 has no extension that marks it as a CA certificate. Clients accept it as a trusted authority
+    /// (`CheckSignatureFrom` of Go's `crypto/x509`, Go 1.26).
+    pub fn new(
+        certificates: Vec<Certificate>,
+        key: PrivateKey,
+        now: OffsetDateTime,
+    ) -> Result<Self, ReissueError> {
+        let trusted: Vec<Vec<u8>> = certificates.iter().map(|one| one.der.clone()).collect();
+        let bodies = trusted.iter().map(|der| Body::of(der)).collect::<Result<Vec<_>, _>>()?;
+        let subjects = bodies.iter().map(|body| body.subject.clone()).collect();
+        let names = certificates.iter().map(|one| one.subject.clone()).collect::<Vec<_>>().join("`, `");
+        let public = key.public();
+        let own = certificates.into_iter().zip(bodies).filter(|(_, body)| body.key == public);
+        let own = own.max_by_key(|(one, _)| (one.not_before <= now, one.not_after));
+        let Some((certificate, body)) = own else { return Err(ReissueError::OtherKey(names)) };
         let subject = certificate.subject.clone();
         let may_sign =
             certificate.usages.is_empty() || certificate.usages.iter().any(|usage| usage == "keyCertSign");
-        if !certificate.is_ca || !may_sign {
+        if !(certificate.is_ca || certificate.version == 1) || !may_sign {
             return Err(ReissueError::NoAuthority(subject));
         }
         if certificate.left(now).is_negative() || certificate.not_before > now {
@@ -40,15 +60,13 @@ impl Authority {
                 until: certificate.not_after,
             });
         }
-        if key.public() != body.key {
-            return Err(ReissueError::OtherKey(subject));
-        }
-        Ok(Self { certificate, body, key })
+        Ok(Self { certificate, trusted, body, key, subjects })
     }
 
-    /// Returns whether this authority is the issuer in a certificate (RFC 5280, section 4.1.2.4).
+    /// Returns whether this authority, or another authority of its file, is the issuer in a certificate (RFC 5280, section
+    /// 4.1.2.4).
     pub(super) fn is_issuer_of(&self, body: &Body) -> bool {
-        body.issuer == self.body.subject
+        self.subjects.contains(&body.issuer)
     }
 
     /// Returns the distinguished name of the authority.

@@ -45,6 +45,12 @@ impl Body {
         Ok(Self { version, serial, signature, issuer, validity, subject, key, ids, extensions })
     }
 
+    /// Returns whether the certificate has a version that allows extensions (version 3). Version 1 is the default and is not
+    /// encoded (RFC 5280, section 4.1.2.1).
+    pub(super) fn allows_extensions(&self) -> bool {
+        self.version.as_ref().is_some_and(|version| version.last() == Some(&2))
+    }
+
     /// Encodes the pieces again.
     pub(super) fn to_der(&self) -> Result<Vec<u8>> {
         let mut all: Vec<&[u8]> = self.version.iter().map(Vec::as_slice).collect();

@@ -33,6 +33,11 @@ pub enum ReissueError {
         /// The authority that was given.
         authority: String,
     },
+    /// The certificate has no extensions, so it cannot contain names.
+    #[error(
+        "`{0}` is an X.509 version 1 certificate, which cannot contain names and addresses, so clients reject it; only version 3 can"
+    )]
+    Version(String),
     /// The new certificate would already be expired, or would be valid longer than its authority.
     #[error("the new certificate would be valid until {until}, {reason}")]
     Validity {

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use pkcs8::EncryptedPrivateKeyInfoRef;
-use pkcs8::pkcs5::pbes2::Kdf;
 use rcgen::{KeyPair, PublicKeyData as _, RsaKeySize, SignatureAlgorithm, SigningKey as _};
 use rustls_pki_types::PrivateKeyDer;
 use x509_cert::der::asn1::{AnyRef, BitString, ObjectIdentifier, Uint};
@@ -12,17 +10,15 @@ use x509_cert::spki::AlgorithmIdentifier;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::body::{constructed, context, pieces};
-use super::pem::{block, blocks};
+use super::encrypted::{decrypt, traditional};
+use super::key_kind::of;
+use super::pem::{block, blocks, ignored};
 use super::read::PublicKey;
 
-const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
+/// Label of an encrypted PKCS#8 key (RFC 7468, section 11).
+pub(super) const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
 /// Tag of the named curve in an `ECPrivateKey` (RFC 5915, section 3). In PKCS#8 the curve is outside of the `ECPrivateKey`.
 const CURVE: Tag = context(0);
-/// Maximum number of PBKDF2 rounds. RFC 8018, section 4.2, suggests this number for especially critical keys.
-const MOST_ROUNDS: u32 = 10_000_000;
-/// Maximum for scrypt, in bytes: the memory (128 · N · r) multiplied by the parallelization parameter (p) (RFC 7914, section 2).
-/// OpenSSL's own parameters need 16 MiB.
-const MOST_MEMORY: u64 = 256 << 20;
 
 /// Why a private key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,22 +26,36 @@ pub enum KeyError {
     /// The text contains no private key.
     #[error("it contains no private key")]
     None,
+    /// The text contains no private key, but a block that is not valid PEM.
+    #[error("it contains no private key: the PEM block at line {line} is ignored, because {reason}")]
+    Ignored {
+        /// The line of the block, counted from 1.
+        line: usize,
+        /// Why the block is not valid.
+        reason: &'static str,
+    },
     /// The key is encrypted, and no password was given.
     #[error("it is encrypted, and no password was given")]
     NeedsPassword,
     /// The key cannot be decrypted.
-    #[error("it cannot be decrypted: the password is wrong, or the encryption is not PBES2 (RFC 8018)")]
+    #[error("it cannot be decrypted: the password is wrong")]
     WrongPassword,
     /// Decryption would need too much CPU time or memory.
     #[error("its decryption needs more than 10,000,000 rounds of PBKDF2, or more than 256 MiB for scrypt")]
     TooCostly,
-    /// The key is encrypted in the weak format of OpenSSL before version 1.0.
-    #[error("it is encrypted in OpenSSL's traditional format: convert it with `openssl pkcs8 -topk8`")]
-    Traditional,
-    /// The text is not a key, or the key has an unsupported algorithm. The supported algorithms are RSA with at least 2048 bits,
-    /// ECDSA on P-256, P-384 or P-521, and Ed25519.
-    #[error("it is not an RSA (2048 bits or more), ECDSA (P-256, P-384, P-521) or Ed25519 key: {0}")]
+    /// The key is encrypted in a way that netsurgeon does not decrypt. Supported is PBES2 with AES in mode CBC or GCM, and with
+    /// PBKDF2 with SHA-2 or scrypt (RFC 8018).
+    #[error("it is encrypted with {0}, which netsurgeon does not decrypt")]
+    Cipher(String),
+    /// The key has an unsupported algorithm. The supported algorithms are RSA with at least 2048 bits, ECDSA on P-256, P-384 or
+    /// P-521, and Ed25519.
+    #[error(
+        "it is {0}; netsurgeon supports RSA (2048 bits or more), ECDSA (P-256, P-384, P-521) and Ed25519"
+    )]
     Unsupported(String),
+    /// The content of the block is not a private key.
+    #[error("it is damaged: {0}")]
+    Damaged(String),
     /// The cryptographic library failed.
     #[error("{0}")]
     Failed(String),
@@ -102,25 +112,35 @@ impl fmt::Debug for PrivateKey {
 
 impl PrivateKey {
     /// Reads the first private key in a PEM text: PKCS#1, SEC1 or PKCS#8. A PKCS#8 key can be encrypted with a password (PBES2).
+    /// The first key is the first block whose label ends with `PRIVATE KEY` (`X509KeyPair` of Go's `crypto/tls`, Go 1.26).
     pub fn from_pem(text: &str, password: Option<&str>) -> Result<Self, KeyError> {
-        let blocks = blocks(text).map_err(|_| KeyError::None)?;
-        let found = blocks.iter().find_map(|block| Form::of(block.label).map(|form| (form, block)));
-        let (form, block) = found.ok_or(KeyError::None)?;
-        if block.text.contains("Proc-Type: 4,ENCRYPTED") {
-            return Err(KeyError::Traditional);
+        let blocks = blocks(text);
+        let Some(block) = blocks.iter().find(|block| is_key(block.label)) else {
+            let first = ignored(text).into_iter().next();
+            return Err(
+                first.map_or(KeyError::None, |one| KeyError::Ignored { line: one.line, reason: one.reason })
+            );
+        };
+        if let Some(cipher) = traditional(block) {
+            return Err(KeyError::Cipher(cipher));
         }
-        let mut der = Zeroizing::new(block.der().map_err(KeyError::Unsupported)?);
-        if block.label == ENCRYPTED {
-            der = decrypt(&der, password.ok_or(KeyError::NeedsPassword)?)?;
-        }
-        let unsupported = |error: rcgen::Error| KeyError::Unsupported(error.to_string());
-        let der = der.as_slice();
+        let Some(form) = Form::of(block.label) else {
+            return Err(KeyError::Unsupported(format!("a key of the format `{}`", block.label)));
+        };
+        let decrypted;
+        let der = if block.label == ENCRYPTED {
+            decrypted = decrypt(&block.der, password)?;
+            decrypted.as_slice()
+        } else {
+            block.der.as_slice()
+        };
         let key = match form {
             Form::Pkcs1 => PrivateKeyDer::Pkcs1(der.into()),
             Form::Sec1 => PrivateKeyDer::Sec1(der.into()),
             Form::Pkcs8 => PrivateKeyDer::Pkcs8(der.into()),
         };
-        Ok(Self { pair: KeyPair::try_from(&key).map_err(unsupported)?, form })
+        let pair = KeyPair::try_from(&key).map_err(|error| of(&key).why_not(&error))?;
+        Ok(Self { pair, form })
     }
 
     /// Generates a key with the algorithm and the file format of this key.
@@ -174,44 +194,8 @@ impl PrivateKey {
     }
 }
 
-fn decrypt(der: &[u8], password: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
-    let unsupported = |error: x509_cert::der::Error| KeyError::Unsupported(error.to_string());
-    let info = EncryptedPrivateKeyInfoRef::from_der(der).map_err(unsupported)?;
-    match info.encryption_algorithm.pbes2().map(|scheme| &scheme.kdf) {
-        Some(derivation) if is_too_costly(derivation) => return Err(KeyError::TooCostly),
-        Some(derivation) if !is_possible(derivation) => {
-            return Err(KeyError::Unsupported("scrypt does not allow these parameters".to_string()));
-        }
-        _ => {}
-    }
-    let document = info.decrypt(password).map_err(|_| KeyError::WrongPassword)?;
-    Ok(Zeroizing::new(document.as_bytes().to_vec()))
-}
-
-/// Returns whether the parameters exceed the limits of this module. The parameters come from the key file.
-fn is_too_costly(derivation: &Kdf) -> bool {
-    match derivation {
-        Kdf::Pbkdf2(params) => params.iteration_count > MOST_ROUNDS,
-        Kdf::Scrypt(params) => {
-            let memory = params.cost_parameter.saturating_mul(128).saturating_mul(params.block_size.into());
-            memory.saturating_mul(params.parallelization.into()) > MOST_MEMORY
-        }
-        _ => false,
-    }
-}
-
-/// Returns whether the scrypt parameters are valid: N is a power of two greater than 1, and r and p are greater than 0 (RFC 7914,
-/// section 2). The decryption does not check this.
-fn is_possible(derivation: &Kdf) -> bool {
-    match derivation {
-        Kdf::Scrypt(params) => {
-            params.cost_parameter.is_power_of_two()
-                && params.cost_parameter > 1
-                && params.block_size > 0
-                && params.parallelization > 0
-        }
-        _ => true,
-    }
+fn is_key(label: &str) -> bool {
+    label == "PRIVATE KEY" || label.ends_with(" PRIVATE KEY")
 }
 
 /// Converts a PKCS#8 key to version 1 (RFC 5208), which has fewer fields. OpenSSL 3.0 cannot read version 2.
@@ -251,48 +235,4 @@ fn identifier(algorithm: &SignatureAlgorithm) -> DerResult<Vec<u8>> {
     };
     let parameters = (*algorithm == rcgen::PKCS_RSA_SHA256).then_some(AnyRef::NULL);
     AlgorithmIdentifier { oid: ObjectIdentifier::new_unwrap(number), parameters }.to_der()
-}
-
-#[cfg(test)]
-mod tests {
-    use pkcs8::EncryptedPrivateKeyInfoOwned;
-    use pkcs8::pkcs5::pbes2::{EncryptionScheme, Parameters, Pbkdf2Params, ScryptParams};
-    use x509_cert::der::asn1::OctetString;
-
-    use super::*;
-
-    fn encrypted(kdf: Kdf) -> String {
-        let parameters = Parameters { kdf, encryption: EncryptionScheme::Aes256Cbc { iv: [7; 16] } };
-        let info = EncryptedPrivateKeyInfoOwned {
-            encryption_algorithm: parameters.into(),
-            encrypted_data: OctetString::new(vec![1; 64]).unwrap(),
-        };
-        block(ENCRYPTED, &info.to_der().unwrap())
-    }
-
-    #[test]
-    fn costly_key_derivation_is_rejected() {
-        let scrypt_of = |cost_parameter, block_size, parallelization| ScryptParams {
-            salt: (&[1; 8][..]).try_into().unwrap(),
-            cost_parameter,
-            block_size,
-            parallelization,
-            key_length: None,
-        };
-        let scrypt = |cost_parameter, parallelization| scrypt_of(cost_parameter, 8, parallelization);
-        let rounds = |count| Kdf::from(Pbkdf2Params::hmac_sha256(count, &[1; 8]).unwrap());
-        for costly in [rounds(10_000_001), scrypt(1 << 24, 1).into(), scrypt(1 << 14, 1000).into()] {
-            let read = PrivateKey::from_pem(&encrypted(costly), Some("x"));
-            assert!(matches!(read, Err(KeyError::TooCostly)), "{read:?}");
-        }
-        let impossible = [(0, 8, 1), (1, 8, 1), (3, 8, 1), (1 << 14, 0, 1), (1 << 14, 8, 0)];
-        for (n, r, p) in impossible {
-            let read = PrivateKey::from_pem(&encrypted(scrypt_of(n, r, p).into()), Some("x"));
-            assert!(matches!(read, Err(KeyError::Unsupported(_))), "{n} {r} {p}: {read:?}");
-        }
-        for usual in [rounds(2048), scrypt(1 << 14, 1).into()] {
-            let read = PrivateKey::from_pem(&encrypted(usual), Some("x"));
-            assert!(matches!(read, Err(KeyError::WrongPassword)), "{read:?}");
-        }
-    }
 }

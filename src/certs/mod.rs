@@ -3,8 +3,10 @@
 
 mod authority;
 mod body;
+mod encrypted;
 mod error;
 mod key;
+mod key_kind;
 mod names;
 mod pem;
 mod read;
@@ -14,6 +16,10 @@ mod trust;
 pub use authority::Authority;
 pub use error::ReissueError;
 pub use key::{KeyError, PrivateKey};
-pub use read::{CertError, Certificate, PublicKey, certificates, request_to_pem, to_pem, with_first};
+pub use pem::{IgnoredBlock, ignored};
+pub use read::{
+    CertError, Certificate, PublicKey, certificates, has_only_certificates, request_to_pem, to_pem,
+    with_first,
+};
 pub use reissue::{Changes, Name, belongs, reissue, request};
 pub use trust::{Distrust, is_trusted, is_valid_for};

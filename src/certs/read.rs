@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use time::serde::rfc3339;
 use time::{Duration, OffsetDateTime};
-use x509_cert::certificate::{CertificateInner, Raw, TbsCertificateInner};
+use x509_cert::certificate::{CertificateInner, Raw, TbsCertificateInner, Version};
 use x509_cert::der::asn1::{Any, ObjectIdentifier, UintRef};
 use x509_cert::der::{Decode, Reader, SliceReader};
 use x509_cert::ext::pkix::name::GeneralName;
@@ -16,18 +16,26 @@ use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, Subject
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::names;
-use super::pem::{Block, Unfinished, block, blocks};
+use super::pem::{block, blocks, ignored};
 
 const LABEL: &str = "CERTIFICATE";
 
 /// Why a certificate cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertError {
-    /// A block of PEM text has no end.
-    #[error("block {number} of PEM text has no end")]
-    Unfinished {
-        /// Number of the block, counted from 1.
-        number: usize,
+    /// The text contains no certificate, but a block that Kubernetes ignores, because it is not valid.
+    #[error("it contains no certificate: Kubernetes ignores the block at line {line}, because {reason}")]
+    Ignored {
+        /// The line of the block, counted from 1.
+        line: usize,
+        /// Why the block is not valid.
+        reason: &'static str,
+    },
+    /// The text contains no certificate, but a block with a label that only other programs read as a certificate.
+    #[error("it contains no block `CERTIFICATE`, only a block `{label}`, which Kubernetes ignores")]
+    Label {
+        /// The label.
+        label: String,
     },
     /// The content of the block is not a certificate.
     #[error("certificate {number} cannot be read: {reason}")]
@@ -84,6 +92,10 @@ pub struct Certificate {
     /// End of the validity.
     #[serde(serialize_with = "rfc3339::serialize")]
     pub not_after: OffsetDateTime,
+    /// Version of X.509: 1, 2 or 3. Only version 3 has extensions, such as names and usages.
+    pub version: u8,
+    /// Name of the signature algorithm, for example `RSA with SHA-256`.
+    pub signature: String,
     /// Public key.
     pub key: PublicKey,
     /// Whether the certificate is a CA certificate.
@@ -134,14 +146,31 @@ impl Certificate {
     }
 }
 
-/// Reads all certificates in a PEM text, in order. Text between certificates is ignored.
+/// Reads all certificates in a PEM text, in order. Other blocks, and text between blocks, are ignored. Fails if the text has no
+/// certificate, but a block that looks like a certificate.
 pub fn certificates(text: &str) -> Result<Vec<Certificate>, CertError> {
-    let blocks = blocks(text).map_err(|Unfinished(number)| CertError::Unfinished { number })?;
+    let blocks = blocks(text);
     let ours = blocks.iter().filter(|block| block.label == LABEL);
-    (1..)
-        .zip(ours)
-        .map(|(number, block)| read(block).map_err(|reason| CertError::Broken { number, reason }))
-        .collect()
+    let read = |(number, der): (usize, &[u8])| {
+        Certificate::from_der(der.to_vec()).map_err(|reason| CertError::Broken { number, reason })
+    };
+    let found: Vec<Certificate> =
+        (1..).zip(ours.map(|block| block.der.as_slice())).map(read).collect::<Result<_, _>>()?;
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    if let Some(other) = blocks.iter().find(|block| block.label.ends_with(LABEL)) {
+        return Err(CertError::Label { label: other.label.to_string() });
+    }
+    match ignored(text).into_iter().next() {
+        Some(block) => Err(CertError::Ignored { line: block.line, reason: block.reason }),
+        None => Ok(found),
+    }
+}
+
+/// Returns whether a text has only certificates, and no other blocks, such as a private key.
+pub fn has_only_certificates(text: &str) -> bool {
+    blocks(text).iter().all(|block| block.label == LABEL)
 }
 
 /// Writes a certificate as PEM text.
@@ -157,15 +186,10 @@ pub fn request_to_pem(der: &[u8]) -> String {
 /// Replaces the first certificate in a PEM text. The text around the certificate stays the same.
 pub fn with_first(text: &str, der: &[u8]) -> String {
     let new = to_pem(der);
-    let found = blocks(text).unwrap_or_default().into_iter().find(|block| block.label == LABEL);
-    match found {
+    match blocks(text).into_iter().find(|block| block.label == LABEL) {
         Some(first) => text.replacen(first.text, new.trim_end(), 1),
         None => new,
     }
-}
-
-fn read(block: &Block<'_>) -> Result<Certificate, String> {
-    Certificate::from_der(block.der()?)
 }
 
 fn describe(certificate: &CertificateInner<Raw>, der: Vec<u8>) -> x509_cert::der::Result<Certificate> {
@@ -180,6 +204,12 @@ fn describe(certificate: &CertificateInner<Raw>, der: Vec<u8>) -> x509_cert::der
         serial: HEXLOWER.encode(magnitude(body.serial_number().as_bytes())),
         not_before: time(body.validity().not_before),
         not_after: time(body.validity().not_after),
+        version: match body.version() {
+            Version::V1 => 1,
+            Version::V2 => 2,
+            Version::V3 => 3,
+        },
+        signature: names::signature(&certificate.signature_algorithm().oid),
         key: key(body)?,
         is_ca: body.get_extension::<BasicConstraints>()?.is_some_and(|(_, constraints)| constraints.ca),
         usages: usages.into_iter().flatten().map(|bit| names::usage(bit).to_string()).collect(),

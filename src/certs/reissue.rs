@@ -161,6 +161,9 @@ fn changed(
     new_key: Option<&PrivateKey>,
 ) -> Result<Body, ReissueError> {
     let mut body = Body::of(&certificate.der)?;
+    if !body.allows_extensions() {
+        return Err(ReissueError::Version(certificate.subject.clone()));
+    }
     if let Some(key) = new_key.map(PrivateKey::public).filter(|key| *key != body.key) {
         if body.extension(SUBJECT_KEY)?.is_some() {
             let digest = Sha256::digest(&key);

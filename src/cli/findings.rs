@@ -20,7 +20,21 @@ pub(super) fn severity(output: &Output, finding: &Finding) -> String {
     output.paint(tone, &finding.severity.to_string())
 }
 
-/// Returns the findings as a table, or an empty text if there are none.
+/// Returns the remedy for each code, each as one line. Omits a code for which there is nothing to do.
+pub(super) fn remedies(findings: &[Finding]) -> Vec<String> {
+    let mut told: Vec<&str> = Vec::new();
+    let mut lines = Vec::new();
+    for finding in findings {
+        let is_empty = finding.remedy.is_empty() || finding.remedy == "nothing.";
+        if !is_empty && !told.contains(&finding.code) {
+            told.push(finding.code);
+            lines.push(format!("{}: {}", finding.code, finding.remedy));
+        }
+    }
+    lines
+}
+
+/// Returns the findings as a table, followed by the remedies; an empty text if there are no findings.
 pub(super) fn tabled(output: &Output, findings: &[Finding]) -> String {
     let row = |finding: &Finding| {
         [
@@ -31,5 +45,10 @@ pub(super) fn tabled(output: &Output, findings: &[Finding]) -> String {
         ]
     };
     let rows: Vec<[String; 4]> = findings.iter().map(row).collect();
-    if rows.is_empty() { String::new() } else { table(["SEVERITY", "CODE", "SUBJECT", "MESSAGE"], rows) }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let remedies = remedies(findings);
+    let remedies = if remedies.is_empty() { String::new() } else { format!("\n\n{}", remedies.join("\n")) };
+    table(["SEVERITY", "CODE", "SUBJECT", "MESSAGE"], rows) + &remedies
 }

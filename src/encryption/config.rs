@@ -2,7 +2,8 @@
 //! `validation/validation_encryption.go` of `k8s.io/apiserver` v0.36.3).
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
@@ -130,6 +131,16 @@ fn provider(choice: &Choice) -> Result<Provider, ConfigError> {
     }
 }
 
+/// Decodes a secret as the API server does. Go's `base64.StdEncoding` ignores line breaks, which `secret: |` adds, and unused
+/// bits at the end (`encoding/base64`, Go 1.26).
+fn decoded(secret: &str) -> Option<Zeroizing<Vec<u8>>> {
+    const BASE64: GeneralPurpose =
+        GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+    let text: Zeroizing<Vec<u8>> =
+        Zeroizing::new(secret.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect());
+    BASE64.decode(text.as_slice()).ok().map(Zeroizing::new)
+}
+
 fn keys(
     provider: &'static str,
     prefix: &'static str,
@@ -144,9 +155,8 @@ fn keys(
         if key.name.is_empty() {
             return Err(ConfigError::Shape(format!("a key of the provider `{provider}` has no name")));
         }
-        let secret = STANDARD.decode(key.secret.0.as_bytes());
-        let secret =
-            Zeroizing::new(secret.map_err(|_| wrong("has a secret that is not base64".to_string()))?);
+        let not_base64 = || wrong("has a secret that is not base64".to_string());
+        let secret = decoded(&key.secret.0).ok_or_else(not_base64)?;
         let length = secret.len();
         let cipher = cipher(&secret).ok_or_else(|| {
             wrong(format!("has {length} bytes, a length that this provider does not accept"))

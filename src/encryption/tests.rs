@@ -62,6 +62,21 @@ fn encrypted_values_decrypt_with_every_provider_and_key_length() {
 }
 
 #[test]
+fn line_breaks_in_a_secret_are_ignored() {
+    let text = "kind: EncryptionConfiguration\nresources:\n- resources: [services]\n  providers:\n  - secretbox:\n      keys:\n      \
+                - name: key1\n        secret: |\n          BC83RJ8DywJ0eE8ZqReT\n          S8pUzvW5VvMghRMK/cMy3Wg=\n";
+    let broken = Keyring::parse(text, "/registry", ones).unwrap_or_else(|error| panic!("{error}"));
+    let sealed = broken.seal(SERVICE, PLAIN).unwrap().unwrap();
+    let text = text.replace("|\n          BC83", "BC83").replace("ReT\n          S8p", "ReTS8p");
+    let whole = Keyring::parse(&text, "/registry", ones).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(whole.open(SERVICE, &sealed).unwrap().as_deref(), Some(PLAIN), "the same key");
+    assert!(
+        Keyring::parse(&text.replace("S8p", "S8 p"), "/registry", ones).is_err(),
+        "blanks are not ignored"
+    );
+}
+
+#[test]
 fn first_key_encrypts_and_every_key_decrypts() {
     let (old, new) =
         (provider("aescbc", &[("old", 1, 32)]), provider("aesgcm", &[("new", 2, 32), ("mid", 3, 16)]));

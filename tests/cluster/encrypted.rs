@@ -13,9 +13,10 @@ use super::rig::cluster::{Cluster, ClusterOptions, Era};
 /// The resources of a cluster that netsurgeon writes, besides ConfigMaps.
 const WRITTEN: &[&str] = &["services", "ipaddresses.networking.k8s.io", "servicecidrs.networking.k8s.io"];
 
-/// Keys of a provider, each with another secret of that many bytes.
+/// Keys of a provider, each with another secret of that many bytes. The secrets have a line break at their end, as in YAML with
+/// `secret: |`, which the API server ignores.
 fn keys(provider: &str, length: usize, names: &[&str]) -> Value {
-    let secret = |name: &str| STANDARD.encode(name.bytes().cycle().take(length).collect::<Vec<_>>());
+    let secret = |name: &str| STANDARD.encode(name.bytes().cycle().take(length).collect::<Vec<_>>()) + "\n";
     let keys: Vec<Value> = names.iter().map(|name| json!({"name": name, "secret": secret(name)})).collect();
     json!({provider: {"keys": keys}})
 }

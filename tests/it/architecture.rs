@@ -74,7 +74,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ("controlplane", &["session", "survey", "kube_api", "host", "wire", "ip"]),
     ("session", &["operation", "survey", "store", "kube_api", "host", "wire", "ip", "words"]),
     ("operation", &["store", "kube_api", "wire", "ip"]),
-    ("survey", &["store", "wire", "ip"]),
+    ("survey", &["store", "wire", "ip", "words"]),
     ("encryption", &["store", "wire"]),
     ("store", &["words"]),
     ("kube_api", &["wire", "ip", "words"]),

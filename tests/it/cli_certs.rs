@@ -79,7 +79,7 @@ fn show_agrees_with_openssl_on_every_kind_of_key() {
         let fingerprint = asked(folder.path(), &file, "-fingerprint");
         assert_eq!(fingerprint.len(), 59, "SHA-1, which is OpenSSL's default");
     }
-    let (_, shown, _) = show(folder.path(), ".");
+    let (_, shown, _) = show(folder.path(), "--pki .");
     assert_eq!(shown["certificates"].as_array().map(Vec::len), Some(5), "keys are not shown");
     assert!(!shown.to_string().contains("PRIVATE"));
 }
@@ -153,7 +153,14 @@ fn expired_and_not_yet_valid_certificates_are_found_in_chain() {
     assert_eq!(shown["certificates"][1]["number"], 2);
 
     for (text, reason) in [
-        (chain.replace("-----END", "-----ENDE"), "block 1 of PEM text has no end"),
+        (
+            chain.replace("-----END", "-----ENDE"),
+            "it contains no certificate: Kubernetes ignores the block at line 2, because it has no end",
+        ),
+        (
+            chain.replace("CERTIFICATE", "X509 CERTIFICATE"),
+            "only a block `X509 CERTIFICATE`, which Kubernetes ignores",
+        ),
         (chain.replacen("MII", "AII", 1), "certificate 1 cannot be read"),
         ("nothing".to_string(), "it contains no certificate"),
     ] {

@@ -23,6 +23,7 @@ mod cli_failures;
 mod cli_inspect;
 mod cli_ranges;
 mod cli_reissue;
+mod cli_reissue_chains;
 mod cli_renumber;
 mod cli_tiers;
 mod codegen;

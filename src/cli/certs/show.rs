@@ -9,8 +9,8 @@ use time::OffsetDateTime;
 use super::now;
 use super::places::files;
 use super::verify::host_and_port;
-use super::words::{date, days, described, lacking, line, wrong_time};
-use crate::certs::{Certificate, certificates, to_pem};
+use super::words::{date, days, described, lacking, lines as all_lines, wrong_time};
+use crate::certs::{Certificate, IgnoredBlock, certificates, ignored, to_pem};
 use crate::cli::file::at;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
@@ -32,6 +32,7 @@ Examples:
   netsurgeon certs show
   netsurgeon certs show /etc/kubernetes/pki/apiserver.crt --cidr 10.96.0.0/16 \\
       --cidr 10.200.0.0/16
+  netsurgeon certs show --pki /srv/kubernetes
   netsurgeon certs show --server 192.0.2.10:6443
   netsurgeon certs show --within 60 -o json \\
       | jq -r '.certificates[] | [.file, .not_after] | @tsv'")]
@@ -39,6 +40,9 @@ pub struct ShowArgs {
     /// Files or folders
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// A folder of certificates, as for `certs reissue`; the same as `PATH`
+    #[arg(long, value_name = "FOLDER")]
+    pki: Option<PathBuf>,
     /// Read the certificates that this server serves, as `HOST:PORT`; can be repeated
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     server: Vec<String>,
@@ -72,11 +76,12 @@ struct ShownCertificate {
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let now = now();
     let mut shown = Shown { version: 1, certificates: Vec::new(), findings: Vec::new() };
-    if args.server.is_empty() || !args.paths.is_empty() {
-        for file in files(&args.paths)? {
+    let paths: Vec<PathBuf> = args.paths.iter().chain(&args.pki).cloned().collect();
+    if args.server.is_empty() || !paths.is_empty() {
+        for file in files(&paths)? {
             let text = std::fs::read(&file).map_err(at(&file))?;
             let text = String::from_utf8_lossy(&text);
-            let is_named = args.paths.contains(&file);
+            let is_named = paths.contains(&file);
             shown.add(args, &file.display().to_string(), &text, is_named, now)?;
         }
     }
@@ -147,6 +152,10 @@ impl Shown {
         if found.is_empty() && is_named {
             return Err(at(Path::new(file))("it contains no certificate"));
         }
+        self.findings.extend(ignored(text).into_iter().map(|IgnoredBlock { line, reason }| {
+            let finding = Finding::warning("pem-block-ignored", file);
+            finding.says(format!("Kubernetes ignores the block at line {line}, because {reason}"))
+        }));
         for (number, certificate) in (1..).zip(found) {
             let subject = format!("{} of {file}", certificate.subject);
             self.findings.extend(wrong_time(&certificate, &subject, args.within, now));
@@ -161,9 +170,7 @@ impl Shown {
     fn text(&self, output: &Output, now: OffsetDateTime) -> String {
         let mut parts: Vec<String> = self.certificates.iter().map(|one| one.text(now)).collect();
         if !self.findings.is_empty() {
-            parts.push(
-                self.findings.iter().map(|finding| line(output, finding)).collect::<Vec<_>>().join("\n"),
-            );
+            parts.push(all_lines(output, &self.findings).join("\n"));
         }
         parts.join("\n\n")
     }

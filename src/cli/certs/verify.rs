@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::now;
-use super::words::{date, lacking, line, wrong_time};
+use super::words::{date, lacking, line, lines as all_lines, wrong_time};
 use crate::certs::{Certificate, Name, certificates, is_trusted, is_valid_for};
 use crate::cli::api::KubeArgs;
 use crate::cli::file::at;
@@ -240,7 +240,7 @@ impl Verified {
                 }
             }
         }
-        lines.extend(self.findings.iter().map(|finding| line(output, finding)));
+        lines.extend(all_lines(output, &self.findings));
         lines.join("\n")
     }
 }

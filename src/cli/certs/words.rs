@@ -57,9 +57,22 @@ pub(super) fn described(certificate: &Certificate) -> String {
     let authority = if certificate.is_ca { "certificate authority" } else { "" };
     let (key, purposes, usages) =
         (certificate.key.to_string(), certificate.purposes.join(", "), certificate.usages.join(", "));
-    let mut parts = vec![key.as_str(), authority, &purposes, &usages];
+    let version = match certificate.version {
+        3 => String::new(),
+        version => format!("X.509 version {version}"),
+    };
+    let mut parts = vec![key.as_str(), &version, authority, &purposes, &usages];
     parts.retain(|part| !part.is_empty());
     parts.join("; ")
+}
+
+/// Returns the findings as lines of text, followed by the remedies, one for each code.
+pub(super) fn lines(output: &Output, all: &[Finding]) -> Vec<String> {
+    let remedies = findings::remedies(all);
+    all.iter()
+        .map(|finding| line(output, finding))
+        .chain(remedies.into_iter().map(|text| format!("  {text}")))
+        .collect()
 }
 
 /// Returns a finding as one line of text.

@@ -7,6 +7,7 @@ use super::{Finding, Ours};
 use crate::survey::{AddressRecord, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::objects::{ALLOCATOR, MOVING};
+use crate::words::list_or;
 
 /// Checks the Services: both address fields agree, no address occurs twice, every address is in a range, and `default/kubernetes`
 /// has the first address.
@@ -45,7 +46,7 @@ pub(super) fn services(survey: &Survey, ours: &Ours, findings: &mut Vec<Finding>
                 );
             }
             if !ranges.iter().any(|range| range.is_usable(*address)) {
-                let known = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                let known = list_or(&ranges, "it has none");
                 // A shadow has the old address of its Service until the address is retired. In the bitmap era the API server has
                 // only one range for each family, so the old address can be outside this range.
                 let finding = if ours.has(service) {
@@ -171,7 +172,7 @@ fn reference(
                 .values(&parent_name, "an existing Service"),
         ),
         Some(service) if !service.addresses.contains(&address) => {
-            let listed = service.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let listed = list_or(&service.addresses, "none");
             findings.push(
                 Finding::error("ip-address-wrong-reference", subject)
                     .says(format!("refers to Service `{parent_name}`, which has other addresses ({listed})"))

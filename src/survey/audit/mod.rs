@@ -7,6 +7,7 @@ mod addresses;
 mod bitmaps;
 mod node_ports;
 mod ranges;
+mod remedies;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -50,6 +51,8 @@ pub struct Finding {
     pub found: String,
     /// Value that was expected.
     pub expected: String,
+    /// What to do, from docs/findings.md.
+    pub remedy: &'static str,
 }
 
 impl Finding {
@@ -61,6 +64,7 @@ impl Finding {
             message: String::new(),
             found: String::new(),
             expected: String::new(),
+            remedy: remedies::of(code),
         }
     }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use crate::certs::{Authority, Certificate, PrivateKey, belongs, certificates};
+use crate::certs::{Authority, Certificate, KeyError, PrivateKey, belongs, certificates};
 use crate::cli::certs::places::{Serving, nowhere};
 use crate::cli::file::{Readers, at, create_file};
 use crate::session::{Failure, pasted};
@@ -40,6 +40,8 @@ pub(super) struct Loaded {
     /// The content of the certificate's file.
     pub(super) text: String,
     pub(super) certificate: Certificate,
+    /// The certificates after the first, as DER: the intermediate certificates.
+    pub(super) others: Vec<Vec<u8>>,
     pub(super) key: PrivateKey,
 }
 
@@ -69,10 +71,11 @@ impl FileArgs {
     /// Finds and reads the certificate and its key. Fails if the key does not match the certificate.
     pub(super) fn load(&self) -> Result<Loaded, Failure> {
         let files = self.serving()?;
-        let (text, certificate) = first_certificate(&files.certificate)?;
+        let Chain { text, first: certificate, others } = chain(&files.certificate)?;
         let (_, key) = key(&files.key)?;
         belongs(&key, &certificate).map_err(at(&files.key))?;
-        Ok(Loaded { files, text, certificate, key })
+        let others = others.into_iter().map(|one| one.der).collect();
+        Ok(Loaded { files, text, certificate, others, key })
     }
 
     fn serving(&self) -> Result<Serving, Failure> {
@@ -103,7 +106,8 @@ impl FileArgs {
     /// Reads the certificate and the key of the CA.
     pub(super) fn authority(&self, loaded: &Loaded, now: OffsetDateTime) -> Result<Authority, Failure> {
         let (file, key_file) = (&loaded.files.authority, &loaded.files.authority_key);
-        let (_, certificate) = first_certificate(file)?;
+        let Chain { first, others, .. } = chain(file)?;
+        let certificates: Vec<Certificate> = std::iter::once(first).chain(others).collect();
         if !key_file.exists() {
             let text = format!("the CA's private key `{}` does not exist", key_file.display());
             return Err(Failure::refused(text).hint(
@@ -113,14 +117,16 @@ impl FileArgs {
         let password = self.ca_key_password_file.as_deref().map(read).transpose()?;
         let password = password.as_deref().map(|text| text.trim_end_matches(['\r', '\n']));
         let key = PrivateKey::from_pem(&read(key_file)?, password).map_err(|error| {
-            let failure = at(key_file)(error);
-            if password.is_none() {
-                failure.hint("if the key is encrypted, give `--ca-key-password-file`")
-            } else {
-                failure
-            }
+            let hint = match &error {
+                KeyError::NeedsPassword => {
+                    Some("give the password: `--ca-key-password-file FILE`".to_string())
+                }
+                KeyError::Cipher(cipher) => Some(conversion(key_file, cipher)),
+                _ => None,
+            };
+            at(key_file)(error).hints(hint)
         })?;
-        Authority::new(certificate, key, now).map_err(|error| {
+        Authority::new(certificates, key, now).map_err(|error| {
             Failure::refused(format!("`{}`, `{}`: {error}", file.display(), key_file.display()))
         })
     }
@@ -132,12 +138,37 @@ fn read(file: &Path) -> Result<Zeroizing<String>, Failure> {
     Ok(Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Reads the first certificate of a file. Returns the text of the file and the certificate.
-pub(super) fn first_certificate(file: &Path) -> Result<(String, Certificate), Failure> {
+/// Returns the hint with the command that converts an encrypted key. OpenSSL 3 needs another provider for ciphers that are no longer
+/// secure.
+fn conversion(file: &Path, cipher: &str) -> String {
+    let cipher = cipher.to_lowercase();
+    let is_legacy = ["md2", "md5", "rc2", "rc4"].iter().any(|name| cipher.contains(name))
+        || cipher.starts_with("des-cbc")
+        || cipher.ends_with("anddes-cbc");
+    let provider = if is_legacy { " -provider legacy -provider default" } else { "" };
+    let new = PathBuf::from(format!("{}.pkcs8", file.display()));
+    format!(
+        "convert it: `openssl pkcs8 -topk8 -v2 aes-256-cbc -in {} -out {new}{provider}`, then give `--ca-key {new}` and `--ca-key-password-file FILE`",
+        pasted(file),
+        new = pasted(&new),
+    )
+}
+
+/// All certificates of a file.
+pub(super) struct Chain {
+    /// The content of the file.
+    pub(super) text: String,
+    pub(super) first: Certificate,
+    /// The certificates after the first.
+    pub(super) others: Vec<Certificate>,
+}
+
+/// Reads all certificates of a file. Fails if it has none.
+pub(super) fn chain(file: &Path) -> Result<Chain, Failure> {
     let text = read(file)?;
-    let first = certificates(&text).map_err(at(file))?.into_iter().next();
-    let first = first.ok_or("it contains no certificate").map_err(at(file))?;
-    Ok((text.to_string(), first))
+    let mut all = certificates(&text).map_err(at(file))?.into_iter();
+    let first = all.next().ok_or("it contains no certificate").map_err(at(file))?;
+    Ok(Chain { text: text.to_string(), first, others: all.collect() })
 }
 
 /// Reads an unencrypted private key, such as the key of an API server. Returns the text of the file and the key.

@@ -11,11 +11,11 @@ use time::Duration;
 use zeroize::Zeroizing;
 
 use self::difference::Difference;
-use self::files::{FileArgs, Loaded};
+use self::files::{Chain, FileArgs, Loaded};
 use super::now;
 use crate::certs::{
-    Certificate, Changes, Name, PrivateKey, belongs, is_trusted, is_valid_for, reissue, request,
-    request_to_pem, with_first,
+    Authority, Changes, Distrust, Name, PrivateKey, belongs, has_only_certificates, is_trusted, is_valid_for,
+    reissue, request, request_to_pem, to_pem, with_first,
 };
 use crate::cli::file::{Readers, at, write_file};
 use crate::cli::{Context, Outcome, file_suffix};
@@ -101,6 +101,8 @@ pub struct ReissueArgs {
 /// The certificate and the key to install.
 struct Prepared {
     certificate: Vec<u8>,
+    /// The new text of the certificate's file.
+    text: String,
     /// The text of the key's file, if the key changes.
     key: Option<Zeroizing<String>>,
 }
@@ -164,21 +166,28 @@ fn ask_for_it(
 
 /// Fails if the CA did not sign the current certificate. The new certificate gets the names of the current certificate, so these
 /// names must come from the CA. The current certificate is allowed to be expired.
-fn refuse_forged(loaded: &Loaded, authority: &Certificate) -> Result<(), Failure> {
+fn refuse_forged(loaded: &Loaded, authority: &Authority) -> Result<(), Failure> {
     let own = &loaded.certificate;
     let then = now().min(own.not_after).max(own.not_before);
-    is_trusted(&own.der, &[], std::slice::from_ref(&authority.der), then).map_err(|error| {
+    is_trusted(&own.der, &loaded.others, &authority.trusted, then).map_err(|error| {
         let (file, by) = (loaded.files.certificate.display(), loaded.files.authority.display());
-        Failure::refused(format!("`{file}` was not signed by `{by}`, so netsurgeon does not reissue it: {error}"))
+        let text = match error {
+            Distrust::Unsigned(reason) => {
+                format!("`{file}` was not signed by `{by}`, so netsurgeon does not reissue it: {reason}")
+            }
+            error => {
+                format!("netsurgeon cannot verify that `{by}` has signed `{file}`, so it does not reissue it: {error}")
+            }
+        };
+        Failure::refused(text)
             .hint("issue it with the tool that originally issued it (kubeadm: move the certificate and its key away, then `kubeadm init phase certs apiserver --config FILE`), or restore the old certificate")
     })
 }
 
 /// Replaces the files, and returns the files with the old content.
 fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure> {
-    let text = with_first(&loaded.text, &prepared.certificate);
-    let mut all =
-        vec![Replacement { path: loaded.files.certificate.clone(), content: text.into_bytes().into() }];
+    let content = prepared.text.into_bytes().into();
+    let mut all = vec![Replacement { path: loaded.files.certificate.clone(), content }];
     if let Some(key) = prepared.key {
         all.push(Replacement {
             path: loaded.files.key.clone(),
@@ -244,21 +253,22 @@ impl ReissueArgs {
         let serial = rand::random();
         let made =
             reissue(&loaded.certificate, changes, &authority, new_key.as_ref(), serial).map_err(at(file))?;
-        refuse_forged(loaded, &authority.certificate)?;
-        let authorities = [authority.certificate.der.clone()];
-        let mut judged = is_trusted(&made, &[], &authorities, now);
+        refuse_forged(loaded, &authority)?;
+        let mut judged = is_trusted(&made, &loaded.others, &authority.trusted, now);
         for name in &changes.add {
             judged = judged.and_then(|()| is_valid_for(&made, name));
         }
         judged.map_err(|error| Failure::refused(format!("the new certificate would not work: {error}")))?;
         let key = new_key.map(|key| key.to_pem()).transpose();
-        Ok(Prepared { certificate: made, key: key.map_err(|error| Failure::refused(error.to_string()))? })
+        let key = key.map_err(|error| Failure::refused(error.to_string()))?;
+        Ok(Prepared { text: with_first(&loaded.text, &made), certificate: made, key })
     }
 
     /// Reads a certificate that was signed elsewhere. Fails if it does not match its key, if the CA did not sign it, or if it is
-    /// not valid now.
+    /// not valid now. If the file has intermediate certificates, they replace the intermediate certificates of the old file.
     fn signed_elsewhere(&self, loaded: &Loaded, file: &Path) -> Result<Prepared, Failure> {
-        let (_, certificate) = files::first_certificate(file)?;
+        let Chain { text, first: certificate, others } = files::chain(file)?;
+        let others: Vec<Vec<u8>> = others.into_iter().map(|one| one.der).collect();
         let key = self.key_in.as_deref().map(files::key).transpose()?;
         let of_it: &PrivateKey = key.as_ref().map_or(&loaded.key, |(_, key)| key);
         belongs(of_it, &certificate).map_err(|error| {
@@ -269,8 +279,17 @@ impl ReissueArgs {
                 failure.hint("give the private key of this certificate: `--key-in`")
             }
         })?;
-        let (_, authority) = files::first_certificate(&loaded.files.authority)?;
-        is_trusted(&certificate.der, &[], &[authority.der], now()).map_err(at(file))?;
-        Ok(Prepared { certificate: certificate.der, key: key.map(|(text, _)| text) })
+        let authorities = files::chain(&loaded.files.authority)?;
+        let trusted: Vec<Vec<u8>> =
+            std::iter::once(authorities.first).chain(authorities.others).map(|one| one.der).collect();
+        let between = if others.is_empty() { &loaded.others } else { &others };
+        is_trusted(&certificate.der, between, &trusted, now()).map_err(at(file))?;
+        let text = match others.as_slice() {
+            [] => with_first(&loaded.text, &certificate.der),
+            // A private key must not get into a file that every user can read.
+            _ if has_only_certificates(&text) => text,
+            others => to_pem(&certificate.der) + &others.iter().map(|der| to_pem(der)).collect::<String>(),
+        };
+        Ok(Prepared { certificate: certificate.der, text, key: key.map(|(text, _)| text) })
     }
 }
