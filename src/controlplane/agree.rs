@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::API_SERVER;
-use super::seen::{Seen, in_pods, in_processes, in_processes_of};
+use super::seen::{Seen, in_pods, in_processes_of, runs_here};
 use crate::kube_api::{ApiServer, Cluster, ClusterError};
 use crate::session::{Failure, counted, quoted_or};
 use crate::survey::Finding;
@@ -28,13 +28,27 @@ pub enum Places {
     Host,
 }
 
+/// What a check found.
+#[derive(Debug)]
+pub struct Look {
+    /// A finding for each unmet condition.
+    pub findings: Vec<Finding>,
+    /// Whether waiting is useless: every other condition is met, and from this host the missing flags can never be read.
+    pub is_final: bool,
+}
+
 /// Returns a finding for each unmet condition. Every API server must be ready. There must be an endpoint for each API server Pod
 /// that runs. There must be a readable flag for each API server; with [`Places::Host`], one readable flag is enough. If a range
 /// is given, every flag must have this range.
 pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> Vec<Finding> {
+    look(cluster, range, places).await.findings
+}
+
+/// Does the same as [`not_yet`], and also returns whether waiting is useless.
+pub async fn look(cluster: &Cluster, range: Option<&str>, places: Places) -> Look {
     let servers = match cluster.api_servers().await {
         Ok(servers) => servers,
-        Err(error) => return vec![not_ready(API_SERVER, error)],
+        Err(error) => return Look { findings: vec![not_ready(API_SERVER, error)], is_final: false },
     };
     let mut found = Vec::new();
     for server in &servers {
@@ -44,17 +58,23 @@ pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> 
         };
         found.extend(ready.err().map(|error| not_ready(&server.to_string(), error)));
     }
+    let mut denied = None;
     let pods = match in_pods(cluster).await {
         Ok(pods) => of_api_servers(pods),
+        Err(failure) if is_denied(&failure) => {
+            denied = Some(failure.error.to_string());
+            Vec::new()
+        }
         Err(failure) => {
             found.push(not_ready(API_SERVER, failure.error));
             Vec::new()
         }
     };
     found.extend(unreached(pods.iter().filter(|pod| pod.runs).count(), servers.len()));
+    let has_pods = !pods.is_empty();
     let (seen, count, expected) = match places {
-        Places::Host => alone(of_api_servers(in_processes()), 1),
-        Places::PodsOrHost if pods.is_empty() => alone(of_api_servers(in_processes()), servers.len()),
+        Places::Host => alone(in_processes_of(&servers), 1),
+        Places::PodsOrHost if pods.is_empty() => alone(in_processes_of(&servers), servers.len()),
         Places::PodsOrHost => alone(pods, servers.len()),
         Places::Cluster => {
             let processes = in_processes_of(&servers);
@@ -64,8 +84,25 @@ pub async fn not_yet(cluster: &Cluster, range: Option<&str>, places: Places) -> 
         }
     };
     found.extend(judge(&seen, range));
-    found.extend(unseen(count, expected, range.filter(|_| places != Places::Host)));
-    found
+    // Without a range to check, the flags do not matter.
+    let Some(range) = range.filter(|_| count < expected) else {
+        return Look { findings: found, is_final: false };
+    };
+    // Without a Pod, the flags of API servers on other hosts are not visible. An API server that restarts on this host is not
+    // ready, or has a manifest.
+    let is_final = found.is_empty()
+        && match places {
+            Places::Host => !runs_here(),
+            Places::PodsOrHost => !has_pods,
+            Places::Cluster => false,
+        };
+    found.push(unseen((count, expected), range, places, denied.as_deref()));
+    Look { findings: found, is_final }
+}
+
+/// Returns whether the user is not allowed to read Pods.
+fn is_denied(failure: &Failure) -> bool {
+    matches!(failure.error.downcast_ref(), Some(ClusterError::Forbidden { .. }))
 }
 
 fn alone(seen: Vec<Seen>, expected: usize) -> (Vec<Seen>, usize, usize) {
@@ -157,14 +194,21 @@ fn other_range(one: &Seen, range: &str) -> Option<Finding> {
         .then(|| finding().says(format!("it has {has} instead of `{range}`")))
 }
 
-/// Returns a finding if some flags were not read. `range` is the range to check on each host.
-fn unseen(count: usize, expected: usize, range: Option<&str>) -> Option<Finding> {
-    let each = range.map(|range| {
-        format!("; on each host, `netsurgeon controlplane wait --range {range} --host` checks its API server")
-    });
+/// Returns the finding for flags that were not read. `range` is the range to check on each host. `denied` is the reason why Pods
+/// cannot be read.
+fn unseen((count, expected): (usize, usize), range: &str, places: Places, denied: Option<&str>) -> Finding {
+    let finding = Finding::error("api-server-unseen", API_SERVER);
+    if places == Places::Host {
+        return finding.says(
+            "no process `kube-apiserver` on this host is an endpoint of `default/kubernetes`: read the flag of this host's API \
+             server yourself, for example in the log of K3s",
+        );
+    }
     let of = counted(expected, "API server", "API servers");
-    let text = format!("flags read from {count} of {of}{}", each.unwrap_or_default());
-    (count < expected).then(|| Finding::error("api-server-unseen", API_SERVER).says(text))
+    let each =
+        format!("on each host, `netsurgeon controlplane wait --range {range} --host` checks its API server");
+    let denied = denied.map(|reason| format!("; {reason}")).unwrap_or_default();
+    finding.says(format!("flags read from {count} of {of}{denied}; {each}"))
 }
 
 #[cfg(test)]
@@ -182,7 +226,9 @@ mod tests {
         };
         let codes = |seen: &[Seen], endpoints: usize| -> Vec<&str> {
             let mut found = judge(seen, Some("10.200.0.0/16"));
-            found.extend(unseen(seen.len(), endpoints, None));
+            let counts = (seen.len(), endpoints);
+            let is_unseen = seen.len() < endpoints;
+            found.extend(is_unseen.then(|| unseen(counts, "10.200.0.0/16", Places::PodsOrHost, None)));
             found.extend(unreached(seen.len(), endpoints));
             found.iter().map(|finding| finding.code).collect()
         };

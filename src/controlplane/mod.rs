@@ -4,9 +4,10 @@
 mod agree;
 mod seen;
 
-pub use agree::{Flags, Places, endpoints, flags, not_yet};
+pub use agree::{Flags, Look, Places, endpoints, flags, look, not_yet};
 pub use seen::{
-    Seen, differences, flags_in_pods, folder_of_manifests, in_manifests, in_pods, in_processes, manifests,
+    Manifest, Seen, differences, duplicates, flags_in_pods, folder_of_manifests, in_manifests, in_pods,
+    in_processes, in_processes_of, manifests,
 };
 
 /// The name of the API server, as a process and as a container.

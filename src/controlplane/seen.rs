@@ -54,9 +54,20 @@ pub fn folder_of_manifests() -> Option<PathBuf> {
     FOLDERS.iter().map(PathBuf::from).find(|folder| folder.is_dir())
 }
 
-/// Returns the manifests in a folder that run a component of the control plane: path, component and text. Ignores files whose
-/// name starts with a dot, as a kubelet does (`pkg/kubelet/config/file.go`, v1.36.3).
-pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, &'static str, String)>, Failure> {
+/// A manifest of a component of the control plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// The file.
+    pub path: PathBuf,
+    /// The component that the manifest runs.
+    pub component: &'static str,
+    /// The content of the file.
+    pub text: String,
+}
+
+/// Returns the manifests in a folder that run a component of the control plane. As a kubelet does, ignores only files whose name
+/// starts with a dot, whatever the end of the name (`pkg/kubelet/config/file.go`, v1.36.3).
+pub fn manifests(folder: &Path) -> Result<Vec<Manifest>, Failure> {
     let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
         Failure::refused(format!("`{}`: {error}", path.display()))
     };
@@ -71,28 +82,56 @@ pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, &'static str, String)>, 
         let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
         for component in [API_SERVER, CONTROLLER_MANAGER] {
             if runs(&text, component).map_err(|error| unreadable(&path, &error))? {
-                found.push((path.clone(), component, text.clone()));
+                found.push(Manifest { path: path.clone(), component, text: text.clone() });
             }
         }
     }
     Ok(found)
 }
 
-/// Returns the flags in the manifests of a folder.
-pub fn in_manifests(folder: &Path) -> Result<Vec<Seen>, Failure> {
-    let seen = |(path, component, text): (PathBuf, &'static str, String)| {
+/// Returns the flags in manifests.
+pub fn in_manifests(manifests: &[Manifest]) -> Result<Vec<Seen>, Failure> {
+    let seen = |Manifest { path, component, text }: &Manifest| {
         let at = path.display().to_string();
-        let range = flag(&text, component, FLAG);
+        let range = flag(text, component, FLAG);
         let range = range.map_err(|error| Failure::refused(format!("`{at}`: {error}")))?;
         Ok(Seen { component, source: "manifest", at, range, runs: false })
     };
-    manifests(folder)?.into_iter().map(seen).collect()
+    manifests.iter().map(seen).collect()
 }
 
-/// Returns the flags of processes on this host.
+/// Returns a finding for each component that several manifests run. A kubelet reads every file of its folder, also a backup copy.
+/// Both files define the same Pod, and which of the two runs is undefined.
+pub fn duplicates(manifests: &[Manifest]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for component in [API_SERVER, CONTROLLER_MANAGER] {
+        let own = manifests.iter().filter(|one| one.component == component);
+        let files: Vec<String> = own.map(|one| format!("`{}`", one.path.display())).collect();
+        if files.len() > 1 {
+            found.push(Finding::error("duplicate-manifest", component).says(format!(
+                "{} manifests run it, and which of them the kubelet uses is undefined: {}",
+                files.len(),
+                files.join(", ")
+            )));
+        }
+    }
+    found
+}
+
+/// Returns whether this host has a process of an API server, or a manifest for one.
+pub(super) fn runs_here() -> bool {
+    let has_manifest = |folder: PathBuf| {
+        manifests(&folder).is_ok_and(|all| all.iter().any(|one| one.component == API_SERVER))
+    };
+    in_processes().iter().any(|one| one.component == API_SERVER)
+        || folder_of_manifests().is_some_and(has_manifest)
+}
+
+/// Returns the flags of processes in the network of this host. Other processes that this host shows, such as those in containers
+/// of kind, belong to other clusters.
 pub fn in_processes() -> Vec<Seen> {
     let of = |component: &'static str| {
-        running(component).into_iter().map(move |process| Seen {
+        running(component).into_iter().filter(Process::shares_network).map(move |process| Seen {
             component,
             source: "process",
             at: process.pid.to_string(),

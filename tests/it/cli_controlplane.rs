@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -145,6 +146,87 @@ fn set_range_rejects_unusable_manifests_without_change() {
     let output =
         run_in(folder.path(), "controlplane set-range --to 10.200.0.0/16 --yes --manifests none", b"");
     assert_eq!(output.status.code(), Some(1));
+}
+
+/// A kubelet reads every file whose name does not start with a dot.
+#[test]
+fn two_manifests_of_one_component_are_reported_and_not_changed() {
+    let (api, manager) = (api_server(STYLES[0].1), controller_manager(STYLES[0].1));
+    for (name, text, component) in [
+        ("kube-apiserver.yaml.bak", &api, "kube-apiserver"),
+        ("kube-apiserver.yaml~", &api, "kube-apiserver"),
+        ("copy", &api, "kube-apiserver"),
+        ("kube-controller-manager.yaml.old", &manager, "kube-controller-manager"),
+    ] {
+        let folder = host(&api, &manager);
+        let copy = folder.path().join("manifests").join(name);
+        fs::write(&copy, text).unwrap();
+        let (code, _, said) = set(folder.path(), "--to 10.200.0.0/16 --yes");
+        assert_eq!(code, Some(1), "{name}: {said}");
+        let told = said.contains(&format!("`{component}`: 2 manifests run it")) && said.contains(name);
+        assert!(told && said.contains("move the copies out of this folder"), "{name}: {said}");
+        let files = [&api, &manager, text];
+        let read = ["kube-apiserver.yaml", "kube-controller-manager.yaml", name]
+            .map(|name| read(folder.path(), name));
+        assert_eq!(read.iter().collect::<Vec<_>>(), files, "{name}: nothing was written");
+        let (code, shown, said) = run(folder.path(), "show --no-api");
+        assert_eq!(code, Some(3), "{name}: {said}");
+        let findings = shown["findings"].as_array().unwrap();
+        assert!(findings.iter().any(|one| one["code"] == "duplicate-manifest"), "{name}: {findings:?}");
+        fs::rename(&copy, copy.with_file_name(format!(".{name}"))).unwrap();
+        let (code, _, said) = set(folder.path(), "--to 10.200.0.0/16 --yes");
+        assert_eq!(code, Some(0), "{name}: {said}");
+    }
+}
+
+/// Runs a script as root of its own mount namespace, in which `/etc` and `/var/lib` are empty.
+fn on_another_host(folder: &Path, script: &str) -> (Option<i32>, String) {
+    let script = format!(
+        "set -e; mount -t tmpfs none /etc; mount -t tmpfs none /var/lib; netsurgeon={}; {script}",
+        env!("CARGO_BIN_EXE_netsurgeon")
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).current_dir(folder);
+    let output = command.output().expect("unshare");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// RKE2 and K3s write these files again from their own configuration when they start.
+#[test]
+fn generated_files_are_refused_and_the_setting_is_named() {
+    let folder = host(&api_server(STYLES[0].1), &controller_manager(STYLES[0].1));
+    let rke2 = "mkdir -p /etc/rancher/rke2 /var/lib/rancher/rke2/agent; cp -r manifests /var/lib/rancher/rke2/agent/pod-manifests; \
+                printf 'token: x\\nservice-cidr: 10.96.0.0/16\\n' >/etc/rancher/rke2/config.yaml; cd /var/lib/rancher/rke2/agent";
+    let unchanged = "|| status=$?; diff -r pod-manifests $OLDPWD/manifests >&2 || exit 99; exit $status";
+    for place in ["", "--manifests pod-manifests", "--manifests /var/lib/rancher/rke2/agent/pod-manifests"] {
+        let set = format!("$netsurgeon controlplane set-range --to 10.200.0.0/16 --yes {place}");
+        let (code, said) = on_another_host(folder.path(), &format!("{rke2}; {set} {unchanged}"));
+        assert_eq!(code, Some(1), "{place}: {said}");
+        assert!(said.contains("RKE2 generates the manifests in"), "{said}");
+        let setting = "RKE2: `service-cidr: 10.200.0.0/16` in /etc/rancher/rke2/config.yaml (line 2) of every server, then restart";
+        assert!(said.contains(setting), "{said}");
+    }
+    let kubelet = "mkdir -p /var/lib/kubelet; printf 'clusterDNS: [10.96.0.10]\\n' >/var/lib/kubelet/config.yaml; \
+                   $netsurgeon controlplane set-dns --to 10.200.0.10 --yes || status=$?; \
+                   grep -q 10.96.0.10 /var/lib/kubelet/config.yaml || exit 99; exit $status";
+    let drop_in = "mkdir -p /etc/rancher/rke2/config.yaml.d; \
+                   printf 'cluster-dns: 10.96.0.10\\n' >/etc/rancher/rke2/config.yaml.d/50.yaml";
+    let (code, said) = on_another_host(folder.path(), &format!("{rke2}; {drop_in}; {kubelet}"));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the kubelet of RKE2 does not read `/var/lib/kubelet/config.yaml`"), "{said}");
+    assert!(said.contains("in /etc/rancher/rke2/config.yaml.d/50.yaml (line 1) of every server"), "{said}");
+    for (sign, named) in [
+        (
+            "/etc/rancher/k3s",
+            "K3s: `service-cidr: 10.200.0.0/16` in /etc/rancher/k3s/config.yaml of every server",
+        ),
+        ("/var/lib/k0s", "k0s: `spec.network.serviceCIDR: 10.200.0.0/16` in /etc/k0s/k0s.yaml"),
+    ] {
+        let set = format!("mkdir -p {sign}; $netsurgeon controlplane set-range --to 10.200.0.0/16 --yes");
+        let (code, said) = on_another_host(folder.path(), &set);
+        assert_eq!(code, Some(2), "{sign}: {said}");
+        assert!(said.contains(named), "{sign}: {said}");
+    }
 }
 
 #[test]

@@ -21,8 +21,8 @@ const KEY: [&str; 1] = ["clusterDNS"];
 ///
 /// Changes `clusterDNS`. All other bytes of the file stay the same, and the command keeps the old file next to the new file. The
 /// change takes effect when you restart the kubelet. After the restart, only new Pods get the new address. Run this on every node
-/// while both the old and the new address answer. If kubelets are configured elsewhere (K3s, RKE2, kOps), the command prints what
-/// to change there.
+/// while both the old and the new address answer. If kubelets are configured elsewhere (K3s, RKE2, k0s, MicroK8s, Talos, kOps), the
+/// command changes nothing, and prints what to change there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -48,6 +48,7 @@ pub struct SetDnsArgs {
 /// Runs the command.
 pub(super) fn run(context: &Context, args: &SetDnsArgs) -> Result<Outcome, Failure> {
     let to = args.to.to_string();
+    elsewhere::refuse_generated_kubelet_file(&args.config, args.config == Path::new(CONFIG), &to)?;
     let file = args.changed().map_err(|failure| elsewhere::dns(failure, &to))?;
     let before = file.as_ref().map(|file| file.before.clone()).unwrap_or_default();
     let config = match args.config.as_path() {

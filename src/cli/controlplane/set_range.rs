@@ -9,7 +9,7 @@ use super::changing::{ChangedFile, ConsentArgs, Words, change};
 use super::{ManifestArgs, elsewhere, ranges};
 use crate::cli::file::at;
 use crate::cli::{Context, Outcome};
-use crate::controlplane::{API_SERVER, FLAG, manifests};
+use crate::controlplane::{API_SERVER, FLAG, Manifest, duplicates, manifests};
 use crate::session::Failure;
 use crate::wire::manifest::{flag, with_flag};
 
@@ -18,8 +18,9 @@ use crate::wire::manifest::{flag, with_flag};
 /// Changes the flag `--service-cluster-ip-range` of the API server, and of the controller manager if the controller manager has
 /// this flag. All other bytes of the files stay the same. The command keeps the old files in a separate folder, which the kubelet
 /// does not read. After the change, the kubelet restarts the API server. Therefore, change one host at a time, and then wait for
-/// the API server (`controlplane wait`). If the range is configured elsewhere (K3s, RKE2, kOps, systemd), the command prints what
-/// to change there.
+/// the API server (`controlplane wait`). If the range is configured elsewhere (K3s, RKE2, k0s, MicroK8s, Talos, kOps, systemd), the
+/// command changes nothing, and prints what to change there. It also changes nothing if two files in the folder run the same
+/// component, such as a manifest and its backup copy: the kubelet reads both.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -42,6 +43,7 @@ pub struct SetRangeArgs {
 pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Failure> {
     let to = &args.to;
     let folder = args.manifests.folder().ok_or_else(|| nowhere(to))?;
+    elsewhere::refuse_generated_manifests(&folder, to)?;
     let mut files = changes(context, &folder, to)?;
     // The API server's manifest is changed last, because other components do not work while the API server restarts.
     files.sort_by_key(|file| file.component == API_SERVER);
@@ -71,12 +73,17 @@ fn undo(files: &[ChangedFile], restarts: &str, manifests: &ManifestArgs) -> Opti
 /// Returns the manifests to change. Fails if none of the manifests runs the API server.
 fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile>, Failure> {
     let found = manifests(folder)?;
-    if !found.iter().any(|(_, component, _)| *component == API_SERVER) {
+    if !found.iter().any(|one| one.component == API_SERVER) {
         let text = format!("no manifest in `{}` runs `{API_SERVER}`", folder.display());
         return Err(elsewhere::range(Failure::refused(text), to));
     }
+    if let Some(first) = duplicates(&found).into_iter().next() {
+        return Err(Failure::refused(format!("`{}`: {}", first.subject, first.message)).hint(
+            "move the copies out of this folder: the kubelet reads every file whose name does not start with a dot",
+        ));
+    }
     let mut all: Vec<ChangedFile> = Vec::new();
-    for (file, component, text) in found {
+    for Manifest { path: file, component, text } in found {
         match flag(&text, component, FLAG).map_err(at(&file))? {
             Some(before) if before == to => {}
             None if component != API_SERVER => {

@@ -7,14 +7,17 @@ use super::ManifestArgs;
 use crate::cli::api::KubeArgs;
 use crate::cli::output::{Output, counted, table};
 use crate::cli::{Context, Outcome, findings};
-use crate::controlplane::{Seen, differences, in_manifests, in_pods, in_processes};
+use crate::controlplane::{
+    API_SERVER, Seen, differences, duplicates, in_manifests, in_pods, in_processes, in_processes_of,
+    manifests,
+};
 use crate::session::Failure;
 use crate::survey::Finding;
 
 /// Show the Service range of every API server and controller manager
 ///
 /// Reads the flag `--service-cluster-ip-range` from the static Pod manifests and processes on this host, and through the API from
-/// the Pods of all hosts. The exit status is 3 if the values differ.
+/// the Pods of all hosts. The exit status is 3 if the values differ, or if two manifests of this host run the same component.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -47,21 +50,29 @@ pub(super) struct Shown {
 
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
-    let mut components = Vec::new();
+    let (mut components, mut files) = (Vec::new(), Vec::new());
     if !args.no_host {
-        components.extend(
-            args.manifests.folder().map(|folder| in_manifests(&folder)).transpose()?.unwrap_or_default(),
-        );
+        files = args.manifests.folder().map(|folder| manifests(&folder)).transpose()?.unwrap_or_default();
+        components.extend(in_manifests(&files)?);
         components.extend(in_processes());
     }
     if !args.no_api {
-        components.extend(
-            in_pods(&args.kube.connect().await?)
-                .await
-                .map_err(|failure| failure.hint("`--no-api` checks only this host"))?,
-        );
+        let cluster = args.kube.connect().await?;
+        let pods = in_pods(&cluster).await;
+        components.extend(pods.map_err(|failure| failure.hint("`--no-api` checks only this host"))?);
+        // This host can also run the API server of another cluster, at another port.
+        if let Ok(servers) = cluster.api_servers().await {
+            let own = in_processes_of(&servers);
+            components.retain(|one| {
+                one.source != "process"
+                    || one.component != API_SERVER
+                    || own.iter().any(|own| own.at == one.at)
+            });
+        }
     }
-    let shown = Shown { version: 1, findings: differences(&components), components };
+    let mut findings = differences(&components);
+    findings.extend(duplicates(&files));
+    let shown = Shown { version: 1, findings, components };
     context.output.data(&shown, |output| shown.text(output))?;
     let count = counted(shown.components.len(), "flag", "flags");
     context.output.progress(&format!("{count}, {}", counted(shown.findings.len(), "finding", "findings")));

@@ -10,7 +10,7 @@ use super::ranges;
 use crate::cli::api::KubeArgs;
 use crate::cli::output::counted;
 use crate::cli::{Context, Outcome, findings};
-use crate::controlplane::{Places, not_yet};
+use crate::controlplane::{Look, Places, look};
 use crate::session::Failure;
 use crate::survey::Finding;
 
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 ///
 /// Waits until every API server (every endpoint of `default/kubernetes`) reports that it is ready. The command also reads the
 /// flag of every API server, from its Pod or from its process on this host. With `--range`, every flag that it checks must have
-/// this range. The exit status is 3 if the wait takes longer than `--timeout`.
+/// this range. The exit status is 3 if the wait takes longer than `--timeout`, and at once if this host can never read a flag.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -58,16 +58,18 @@ pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Outcome, F
     let cluster = args.kube.connect_within(patience).await?;
     let mut said = String::new();
     loop {
-        let found = not_yet(&cluster, range, places).await;
+        let Look { findings: found, is_final } = look(&cluster, range, places).await;
         let Some(first) = found.first() else { break };
-        if started.elapsed() >= patience {
+        if is_final || started.elapsed() >= patience {
             let waited = Waited { version: 1, findings: &found };
             context.output.data(&waited, |output| findings::tabled(output, &found))?;
+            let count = counted(found.len(), "finding", "findings");
             let seconds = args.timeout;
-            context.output.progress(&format!(
-                "not ready after {seconds} s: {}",
-                counted(found.len(), "finding", "findings")
-            ));
+            context.output.progress(&if is_final {
+                format!("every API server is ready, but this host cannot read every flag: {count}")
+            } else {
+                format!("not ready after {seconds} s: {count}")
+            });
             return Ok(findings::outcome(&found));
         }
         let words = format!("waiting: {}: {}", first.subject, first.message);
