@@ -116,6 +116,9 @@ pub struct Finding {
     pub meaning: Cow<'static, str>,
     /// The remedy: what to do.
     pub remedy: &'static str,
+    /// Whether a renumbering of this range changes the place itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub changed_by_move: bool,
 }
 
 /// Maximum number of bytes before a hit that are used to classify the hit. Up to [`AFTER`] bytes from the start of the hit are
@@ -174,5 +177,6 @@ pub fn finding(
         found,
         meaning: Cow::Borrowed(place.meaning),
         remedy: place.remedy,
+        changed_by_move: false,
     }
 }

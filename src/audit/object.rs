@@ -129,7 +129,9 @@ impl Object<'_> {
         } else {
             (Some(located.hit.found), path.to_string(), located.line)
         };
+        let changed_by_move = places::is_changed_by_move(&site, place);
         let finding = finding(place, subject.clone(), (path, line), (form, found));
+        let finding = Finding { changed_by_move, ..finding };
         // For a Secret, one finding per key is enough.
         if finding.found.is_none() && self.found.findings.last() == Some(&finding) {
             return;

@@ -77,7 +77,8 @@ struct MakeArgs {
     #[arg(long, value_name = "TEXT", required = true)]
     reason: Option<String>,
     /// End the deploy lock after this time, for example `2h` or `1h30m`, even if netsurgeon does not run. The policy depends on a
-    /// Job with this deadline, and the controller manager ends the Job. Not possible with a ResourceQuota
+    /// Job with this deadline, and the controller manager ends the Job. Required to change a deploy lock that has an end. Not
+    /// possible with a ResourceQuota
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     seconds: Option<u32>,
     /// Id of the operation that needs the deploy lock. Clients see the id in the error
@@ -271,6 +272,9 @@ async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
         if !present.is_of_the_holder_of(&freeze) && !standing.has_ended() && !args.force {
             return Err(held_by_another(present));
         }
+        if present.seconds.is_some() && freeze.seconds.is_none() && !standing.has_ended() {
+            return Err(without_end(present));
+        }
         // A deploy lock without `--for` keeps its start time. With `--for`, it starts again now.
         if present.is_of_the_holder_of(&freeze) && freeze.seconds.is_none() {
             freeze.since = present.since;
@@ -353,6 +357,16 @@ fn print_manifests(output: &Output, manifests: &[Value]) -> Result<Outcome, Fail
 fn held_by_another(present: &Freeze) -> Failure {
     Failure::refused(format!("another holder has set the deploy lock, with the reason: {}", present.says()))
         .hint(format!("ask {}; to override the deploy lock, add `--force` to this command", present.holder))
+}
+
+/// Returns the failure for a lock without `--for` while a deploy lock with an end is set: the end must not get lost by accident.
+fn without_end(present: &Freeze) -> Failure {
+    Failure::refused(format!(
+        "the present deploy lock ends by itself, but without `--for` it would not end: {}",
+        present.says()
+    ))
+    .hint("give the time from now until the new end: `--for 2h`")
+    .hint("for a deploy lock without an end, first run `netsurgeon unlock`")
 }
 
 async fn status(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {

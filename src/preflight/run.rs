@@ -26,6 +26,11 @@ impl Selection {
         let is_in = |list: &[String]| list.iter().any(|one| one == name);
         if self.only.is_empty() { !is_in(&self.skip) } else { is_in(&self.only) }
     }
+
+    /// Returns whether the user has skipped a check of a source of data.
+    fn is_skipped_source(&self, name: &str) -> bool {
+        SOURCES.contains(&name) && self.skip.iter().any(|one| one == name)
+    }
 }
 
 /// The result of a check that was run or skipped.
@@ -63,6 +68,12 @@ impl CheckResult {
         Self { name, verdict, observed, why, remedy, link, depends_on: None, denied, is_unread: false }
     }
 
+    /// Returns the result of a check that cannot read its data for the reason that the skipped check `on` would report.
+    fn skipped_with(self, on: &'static str) -> Self {
+        let observed = format!("not run: depends on `{on}`, which is skipped");
+        Self { verdict: Verdict::Skipped, observed, remedy: String::new(), depends_on: Some(on), ..self }
+    }
+
     /// Returns the result of a check that cannot read its data because the check `on` failed.
     fn depending(self, on: &'static str) -> Self {
         let (observed, remedy) = (format!("not run: depends on `{on}`"), format!("repair `{on}` first"));
@@ -86,7 +97,52 @@ pub async fn run<C>(checks: &[Check<C>], input: &C, selection: &Selection) -> Ve
         let judged = judged.unwrap_or_else(|judged| judged);
         CheckResult { is_unread, ..CheckResult::of(check.name, check.why, judged) }
     });
-    once(denied_by_api(join_all(results).await))
+    let results = with_skipped(join_all(results).await, checks, input, selection).await;
+    once(denied_by_api(results))
+}
+
+/// Checks that report why a source of data cannot be read: the API, etcd, the two clusters of a mirror, the flags in Pods. They only
+/// read. A later source needs the earlier ones: if the API does not answer, `api` reports this, also if `api-flags` is skipped.
+const SOURCES: [&str; 4] = [api::NAME, "etcd-members", "two-clusters", "api-flags"];
+
+/// Skips the checks that depend on a skipped check. Which checks these are is known only by the reason: if a check cannot read its
+/// data, a skipped check of a source runs here without being reported, and both reasons are compared.
+async fn with_skipped<C>(
+    mut results: Vec<CheckResult>,
+    checks: &[Check<C>],
+    input: &C,
+    selection: &Selection,
+) -> Vec<CheckResult> {
+    let is_open = |result: &CheckResult| result.is_unread && is_open(result);
+    for check in checks.iter().filter(|check| selection.is_skipped_source(check.name)) {
+        if !results.iter().any(is_open) {
+            return results;
+        }
+        let judged = timeout(selection.within, (check.judge)(input)).await;
+        let reason = judged.ok().and_then(Result::err).map(|judged| judged.observed);
+        let earlier = SOURCES.iter().take_while(|source| **source != check.name);
+        let is_reported = earlier.into_iter().any(|source| {
+            let reports = |result: &CheckResult| {
+                result.name == *source && is_open(result) && reason.as_ref() == Some(&result.observed)
+            };
+            results.iter().any(reports)
+        });
+        if is_reported {
+            continue;
+        }
+        let depends = |result: &CheckResult| {
+            is_open(result)
+                && (reason.as_ref() == Some(&result.observed)
+                    || (check.name == api::NAME && result.denied.is_some()))
+        };
+        let each = results.into_iter();
+        results = each.map(|one| if depends(&one) { one.skipped_with(check.name) } else { one }).collect();
+    }
+    results
+}
+
+fn is_open(result: &CheckResult) -> bool {
+    matches!(result.verdict, Verdict::Fail | Verdict::Unknown) && result.depends_on.is_none()
 }
 
 /// If the user lacks permissions, the check `api` lists them. The checks that need these permissions depend on `api`. If `api` is
@@ -115,9 +171,8 @@ fn denied_by_api(mut results: Vec<CheckResult>) -> Vec<CheckResult> {
 /// the first check shows the reason. A check that read its data keeps its observation and its remedy.
 fn once(results: Vec<CheckResult>) -> Vec<CheckResult> {
     let mut reported: BTreeMap<String, &'static str> = BTreeMap::new();
-    let is_open = |result: &CheckResult| matches!(result.verdict, Verdict::Fail | Verdict::Unknown);
     let each = results.into_iter().map(|result| {
-        if !is_open(&result) || !result.is_unread || result.depends_on.is_some() {
+        if !is_open(&result) || !result.is_unread {
             return result;
         }
         if let Some(first) = reported.get(&result.observed) {
@@ -136,7 +191,10 @@ pub fn any(results: &[CheckResult], verdict: Verdict) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::LocalBoxFuture;
+
     use super::*;
+    use crate::preflight::Read;
 
     const NAMES: [&str; 5] = ["api", "nodes", "pods", "room", "webhooks"];
 
@@ -163,6 +221,52 @@ mod tests {
         assert!(!any(&once(passed), Verdict::Unknown), "passing checks may observe the same");
         let judged = once(results([down(), down()]));
         assert!(judged.iter().all(|one| one.remedy == "start it"), "both checks judged what they read");
+    }
+
+    #[tokio::test]
+    async fn checks_that_depend_on_a_skipped_check_are_skipped() {
+        type Input = Result<(), Judged>;
+        fn reads(input: &Input) -> LocalBoxFuture<'_, Read<Judged>> {
+            Box::pin(async { input.clone().map(|()| Judged::pass("fine")) })
+        }
+        fn fails(_: &Input) -> LocalBoxFuture<'_, Read<Judged>> {
+            Box::pin(async { Ok(Judged::fail("another reason", "repair it")) })
+        }
+        let check = |name, judge| Check::<Input> { name, why: "it matters", judge };
+        let checks = [
+            check("etcd-members", reads),
+            check("etcd-alarms", reads),
+            check("etcd-space", reads),
+            check("ssh", fails),
+        ];
+        let verdicts = async |skip: &[&str], only: &[&str], down: bool| -> Vec<Verdict> {
+            let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+            let selection =
+                Selection { only: names(only), skip: names(skip), within: Duration::from_secs(5) };
+            let input = if down { Err(Judged::fail("etcd cannot be used", "start it")) } else { Ok(()) };
+            run(&checks, &input, &selection).await.iter().map(|result| result.verdict).collect()
+        };
+        let (pass, fail, unknown, skipped) =
+            (Verdict::Pass, Verdict::Fail, Verdict::Unknown, Verdict::Skipped);
+        assert_eq!(verdicts(&["etcd-members"], &[], true).await, [skipped, skipped, skipped, fail]);
+        assert_eq!(verdicts(&["etcd-members"], &[], false).await, [skipped, pass, pass, fail]);
+        assert_eq!(verdicts(&[], &[], true).await, [fail, unknown, unknown, fail]);
+        assert_eq!(verdicts(&["etcd-alarms"], &[], true).await, [fail, skipped, unknown, fail], "no source");
+        let flags = [check("etcd-members", reads), check("api-flags", reads), check("ssh", reads)];
+        let selection = Selection {
+            only: Vec::new(),
+            skip: vec!["api-flags".to_string()],
+            within: Duration::from_secs(5),
+        };
+        let down = Err(Judged::fail("etcd cannot be used", "start it"));
+        let found: Vec<Verdict> =
+            run(&flags, &down, &selection).await.iter().map(|result| result.verdict).collect();
+        assert_eq!(found, [fail, skipped, unknown], "an earlier source reports the reason");
+        assert_eq!(
+            verdicts(&[], &["etcd-space"], true).await,
+            [skipped, skipped, fail, skipped],
+            "it was asked for"
+        );
     }
 
     #[test]

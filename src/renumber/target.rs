@@ -16,14 +16,14 @@ const SHORTEST_IPV6_PREFIX: u8 = 64;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The cluster has no range of that family.
-    #[error("`{to}` is {family}, but the cluster's Service ranges are {ranges}")]
+    #[error("`{to}` is {family}, but {}", known(ranges))]
     WrongFamily {
         /// The target.
         to: ServiceCidr,
         /// Family of the target.
         family: Family,
         /// The cluster's ranges.
-        ranges: String,
+        ranges: Vec<ServiceCidr>,
     },
     /// The range overlaps one of the cluster's Service ranges.
     #[error(
@@ -88,12 +88,20 @@ const SPECIAL: [(&str, &str); 10] = [
     ("ff00::/8", "is multicast"),
 ];
 
+fn known(ranges: &[ServiceCidr]) -> String {
+    let each: Vec<String> = ranges.iter().map(|range| format!("`{range}`")).collect();
+    match each.as_slice() {
+        [] => "the cluster has no Service range: it has no ServiceCIDR, and no allocation bitmap".to_string(),
+        [one] => format!("the cluster's Service range is {one}"),
+        all => format!("the cluster's Service ranges are {}", all.join(", ")),
+    }
+}
+
 /// Checks a target range against the survey.
 pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     let ranges = survey.service_ranges();
     if !ranges.iter().any(|range| range.family() == to.family()) {
-        let known = ranges.iter().map(|range| format!("`{range}`")).collect::<Vec<_>>().join(", ");
-        return Err(TargetError::WrongFamily { to: *to, family: to.family(), ranges: known });
+        return Err(TargetError::WrongFamily { to: *to, family: to.family(), ranges });
     }
     usable(survey.era.era, to)?;
     if let Some(existing) = ranges.iter().find(|range| range.overlaps(to)).copied() {
@@ -145,6 +153,15 @@ pub fn usable(era: Era, to: &ServiceCidr) -> Result<(), TargetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_ranges_are_words_and_not_an_empty_list() {
+        let range = |text: &str| text.parse::<ServiceCidr>().unwrap();
+        assert!(known(&[]).starts_with("the cluster has no Service range"));
+        assert_eq!(known(&[range("10.96.0.0/16")]), "the cluster's Service range is `10.96.0.0/16`");
+        let both = known(&[range("10.96.0.0/16"), range("fd00::/112")]);
+        assert_eq!(both, "the cluster's Service ranges are `10.96.0.0/16`, `fd00::/112`");
+    }
 
     #[test]
     fn special_ranges_are_refused() {

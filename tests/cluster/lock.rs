@@ -424,6 +424,9 @@ async fn lock_with_duration_ends_automatically() {
     let end = time::OffsetDateTime::from_unix_timestamp(end).expect("a time");
     let end = end.format(&time::format_description::well_known::Rfc3339).expect("a text");
     says(&words, &[&end]);
+    let endless = run(&cluster, "lock --reason test --what all").expect(1);
+    says(&endless.err, &["ends by itself", "`--for`"]);
+    says(&endless.err, &["`netsurgeon unlock`"]);
     let shown = run(&cluster, "lock status").expect(0).out;
     says(&shown, &["Job `kube-system/netsurgeon-lock-"]);
     says(&shown, &[&end]);

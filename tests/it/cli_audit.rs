@@ -107,6 +107,36 @@ fn table_contains_remedies() {
     );
 }
 
+/// Before a move there is nothing to do for the addresses of Services, nor for the objects that netsurgeon edits.
+#[test]
+fn places_that_the_move_changes_are_one_table() {
+    for (fixture, old) in FIXTURES {
+        let (_, told) = audit(fixture, old);
+        let is_changed = |finding: &Value| finding["changed_by_move"] == true;
+        let of_services =
+            ["service-address", "ip-address-object", "service-cidr", "range-allocation", "kubelet-config"];
+        for finding in findings(&told) {
+            let is_record = of_services.contains(&text(finding, "place"));
+            assert!(is_changed(finding) || !is_record, "{fixture}: {finding}");
+            assert_eq!(
+                is_changed(finding),
+                text(finding, "remedy").contains("changes this place itself"),
+                "{finding}"
+            );
+        }
+        let table = tell(&format!("audit {old} --snapshot testdata/{fixture}.snapshot.db"));
+        assert!(table.contains("changed by the renumbering itself (nothing to do"), "{fixture}: {table}");
+        for instruction in ["edit configmap", "service-address: ", "ranges rewrite", "renumber retire"] {
+            assert!(!table.contains(instruction), "{fixture}: {instruction}: {table}");
+        }
+        let own = findings(&told).iter().filter(|finding| !is_changed(finding)).count();
+        assert!(own == 0 || table.contains(&format!("; {own} finding")), "{fixture}: {own}: {table}");
+    }
+    // No component allocates from a single address, so no move of it is ahead.
+    let (_, told) = audit("objects", "--old 10.96.0.10/32");
+    assert!(findings(&told).iter().all(|finding| finding["changed_by_move"].is_null()), "{told:#}");
+}
+
 #[test]
 fn wrong_usage_is_reported() {
     assert!(tell("audit --old 10.96.0.1/16 --host").contains("is not a network address"));

@@ -169,6 +169,22 @@ fn list_filters_limits_and_counts() {
     "#);
     let lines = stdout(&format!("inspect list --limit 3 {OBJECTS}"));
     assert_eq!(lines.lines().count(), 4, "{lines}");
+    let of = |words: &str| stdout(&format!("inspect list {words} {OBJECTS}"));
+    let services = of("/registry/services/specs/");
+    assert_eq!(services.lines().count(), 30, "{services}");
+    for name in ["svc", "service", "services", "--kind Service", "--kind svc"] {
+        assert_eq!(of(name), services, "{name}");
+    }
+    assert!(of("svc/default").contains("/registry/services/specs/default/kubernetes"));
+    assert!(of("deploy").lines().all(|line| line.contains("KEY") || line.contains("/registry/deployments/")));
+    for (words, note) in [
+        ("inspect list /registry/service/", "note: no key starts with `/registry/service/`"),
+        ("inspect list gadgets.example.org", "note: no key starts with `/registry/example.org/gadgets/`"),
+        ("inspect list --kind Gadget", "note: no object has the kind `Gadget`"),
+    ] {
+        let said = tell(&format!("{words} {OBJECTS}"));
+        assert!(said.contains(note), "{words}: {said}");
+    }
     let summary = stdout(&format!("inspect list --summary -o json {OBJECTS}"));
     let summary: serde_json::Value = serde_json::from_str(&summary).expect("JSON");
     let kinds = summary["kinds"].as_array().expect("a list");

@@ -262,5 +262,19 @@ fn images_are_pinned_by_digest() {
             }
         }
     }
-    assert_eq!(count, 4);
+    assert_eq!(count, 5);
+}
+
+/// A wrong argument would only show in the cluster.
+#[test]
+fn preflight_job_has_valid_arguments() {
+    let is_job = |(file, object): &(String, Value)| file == "preflight.yaml" && object["kind"] == "Job";
+    let (_, job) = objects().into_iter().find(is_job).expect("the Job");
+    let arguments = texts(&job["spec"]["template"]["spec"]["containers"][0]["args"]).join(" ");
+    let nowhere = "--etcd-endpoints http://127.0.0.1:1 --etcd-timeout 1 --kubeconfig /dev/null";
+    let output = crate::program::run(&format!("{arguments} {nowhere}"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(shown["target"], "renumber", "{said}");
 }

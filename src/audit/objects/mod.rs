@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::expected::Expected;
+use super::places::is_other_object;
 use super::pods;
 use super::scan::Old;
 use super::{Finding, object};
@@ -13,6 +14,8 @@ use crate::survey::Layout;
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::{Envelope, WireError};
 
+/// The remedy of a place that a renumbering changes itself.
+const BY_THE_MOVE: &str = "nothing: the renumbering changes this place itself";
 /// Maximum number of keys that a counter lists.
 const KEYS_TOLD: usize = 5;
 
@@ -42,6 +45,9 @@ pub struct Audit<'a> {
     expected: &'a Expected,
     events: Vec<String>,
     secrets: [String; 2],
+    service_cidrs: String,
+    /// Whether the cluster has ServiceCIDRs. If it has none, allocations are stored only as a bitmap.
+    has_service_cidrs: bool,
     /// Number of scanned objects.
     pub objects: usize,
     /// Number of skipped objects: Events, Leases and the API servers' own leases.
@@ -66,6 +72,8 @@ impl<'a> Audit<'a> {
             expected,
             events: ["events", "leases", "masterleases"].map(under).to_vec(),
             secrets: ["secrets", "configmaps"].map(under),
+            service_cidrs: layout.service_cidrs(),
+            has_service_cidrs: false,
             objects: 0,
             skipped: 0,
             held: 0,
@@ -84,6 +92,7 @@ impl<'a> Audit<'a> {
             return;
         }
         self.objects = self.objects.saturating_add(1);
+        self.has_service_cidrs |= record.key.starts_with(self.service_cidrs.as_bytes());
         // A search of the raw value does not find addresses in base64.
         let hides = self.secrets.iter().any(under) && !record.value.starts_with(PROTOBUF_MAGIC);
         if (hides || is_closed(record.value) || self.old.may_say(record.value))
@@ -95,6 +104,21 @@ impl<'a> Audit<'a> {
             match pods::look(self.old, given_up, record) {
                 Ok(found) => self.findings.extend(found),
                 Err(error) => self.note_unread(record.key, &error),
+            }
+        }
+    }
+
+    /// Ends the scan: decides which places a renumbering changes itself. Before a renumbering, the cluster still has the old range as
+    /// its Service range. During a renumbering, the journal contains the Services, and the findings are Services that were created
+    /// meanwhile; the renumbering then still changes the other objects.
+    pub fn finish(&mut self) {
+        let range = if self.has_service_cidrs { "service-cidr" } else { "range-allocation" };
+        let is_before = self.findings.iter().any(|finding| finding.place == range);
+        let is_under_way = !self.expected.ours.addresses.is_empty();
+        for finding in self.findings.iter_mut().filter(|finding| finding.changed_by_move) {
+            finding.changed_by_move = is_before || (is_under_way && is_other_object(finding.place));
+            if finding.changed_by_move {
+                finding.remedy = BY_THE_MOVE;
             }
         }
     }

@@ -75,6 +75,27 @@ pub fn of(site: &Site<'_>) -> &'static Place {
     of_kind(site).or_else(|| of_pod(site)).unwrap_or_else(|| of_anything(site))
 }
 
+/// Returns whether a renumbering changes this place itself: the Services and the records of their allocations, and the other
+/// objects that it edits (`renumber::plan::records`, `renumber::plan::overlaps`).
+pub fn is_changed_by_move(site: &Site<'_>, place: &'static Place) -> bool {
+    let allocations = [&t::SERVICE_ADDRESS, &t::ADDRESS_OBJECT, &t::SERVICE_CIDR, &t::RANGE_ALLOCATION];
+    allocations.iter().any(|one| one.code == place.code) || is_edited(place.code, site)
+}
+
+fn is_edited(code: &str, site: &Site<'_>) -> bool {
+    match code {
+        "kubeadm-config" => site.says("serviceSubnet"),
+        "kubelet-config" => site.name == "kubelet-config",
+        "announced-range" => site.kind == "BGPConfiguration" && site.has("serviceClusterIPs"),
+        _ => false,
+    }
+}
+
+/// Returns whether this kind of place is an object that a renumbering edits in addition to Services and their allocations.
+pub fn is_other_object(code: &str) -> bool {
+    ["kubeadm-config", "kubelet-config", "announced-range"].contains(&code)
+}
+
 fn of_kind(site: &Site<'_>) -> Option<&'static Place> {
     Some(match site.kind {
         "Service" if site.has("spec.clusterIP") => &t::SERVICE_ADDRESS,

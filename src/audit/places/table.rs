@@ -40,13 +40,13 @@ places! {
         "run `netsurgeon renumber retire`, which removes the ServiceCIDR; remove the ServiceCIDR by hand only if no Service has an address in its range";
     RANGE_ALLOCATION = "range-allocation", BreaksAtNextRestart,
         "the allocation bitmap (Kubernetes 1.33 and earlier) still covers the old range; from 1.34 on, no component reads the bitmap, unless an API server emulates an older version",
-        "before 1.34: `netsurgeon ranges rewrite --to CIDR`; from 1.34 on: keep it or delete it";
+        "a renumbering changes it; after the renumbering, before 1.34: `netsurgeon ranges rewrite --to CIDR`; from 1.34 on: keep it or delete it";
     KUBEADM_CONFIG = "kubeadm-config", BreaksAtNextRestart,
         "the next `kubeadm upgrade` gives API servers the old range again, and fails on the address of the cluster's DNS",
-        "`kubectl -n kube-system edit configmap kubeadm-config`: `networking.serviceSubnet`, and `certSANs` once the old address is retired";
+        "once the old address is retired, `kubectl -n kube-system edit configmap kubeadm-config`: `certSANs`, and `networking.serviceSubnet` if no renumbering has changed it";
     KUBELET_CONFIG = "kubelet-config", BreaksAtNextRestart,
         "kubelets that join or are upgraded give Pods the old address of the cluster's DNS",
-        "`kubectl -n kube-system edit configmap kubelet-config`: `clusterDNS`";
+        "a renumbering changes it; without one, `kubectl -n kube-system edit configmap kubelet-config`: `clusterDNS`";
     COREFILE = "corefile", BreaksAtRetirement,
         "a name server queries an old address, or answers reverse lookups only for the old range",
         "add the new address and the reverse zone of the new range to the Corefile";
@@ -67,7 +67,7 @@ places! {
         "add the new range next to the old one, and restart the programs that use the variable";
     RANGE_FLAG = "service-range-flag", BreaksAtNextRestart,
         "an API server or a controller manager runs with the old range (`--service-cluster-ip-range`)",
-        "`netsurgeon controlplane set-range --to CIDR` on the host of this component";
+        "when the renumbering asks for it, `netsurgeon controlplane set-range --to CIDR` on the host of this component";
     NETWORK_POLICY = "network-policy", BreaksAtRetirement,
         "a policy contains the old range but not the new one",
         "add the new range next to the old one, or use Pod selectors";
@@ -133,13 +133,13 @@ places! {
         "restart the plugin's DaemonSet after `default/kubernetes` has moved, and check that it rewrote the file";
     STATIC_POD = "static-pod", BreaksAtNextRestart,
         "the manifest of a static Pod contains an old address or range",
-        "`netsurgeon controlplane set-range --to CIDR` for the range; change anything else by hand";
+        "when the renumbering asks for it, `netsurgeon controlplane set-range --to CIDR` for the range; change anything else by hand";
     KUBECONFIG = "kubeconfig", BreaksAtRetirement,
         "a component on this host is configured with an old address or range, for example to reach the API",
         "use the address of the control plane, not the address of the Service";
     KUBELET_FILE = "kubelet-file", BreaksAtRetirement,
         "the kubelet gives new Pods the old address of the cluster's DNS",
-        "`netsurgeon controlplane set-dns --to ADDRESS`, then restart the kubelet";
+        "once the cluster's DNS has moved, `netsurgeon controlplane set-dns --to ADDRESS`, then restart the kubelet";
     DISTRIBUTION_FILE = "distribution-file", BreaksAtNextRestart,
         "K3s or RKE2 starts its control plane with an old address or range",
         "set the new range (`service-cidr`) and the new address (`cluster-dns`), the same on every server";
@@ -154,5 +154,5 @@ places! {
         "use the new address or range, and restart the programs that read the file";
     PROCESS = "process-environment", BreaksAtRetirement,
         "the environment of a running process contains an old address or range, and does not change until the process restarts",
-        "restart its Pod or unit";
+        "once the Services have moved, restart its Pod or unit";
 }

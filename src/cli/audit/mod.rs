@@ -6,7 +6,7 @@ mod here;
 mod moved;
 mod stored;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -85,11 +85,13 @@ pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure
     if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }
 }
 
-/// Returns the findings as one table for each severity. After each table, the text explains the kinds of places in the table.
+/// Returns the findings as one table for each severity. After each table, the text explains the kinds of places in the table. The
+/// places that a renumbering changes itself are in a short table at the end, with a row for each kind of place.
 fn text(output: &Output, findings: &[Finding]) -> String {
     let mut parts = Vec::new();
     for severity in Severity::ALL {
-        let those: Vec<&Finding> = findings.iter().filter(|finding| finding.severity == severity).collect();
+        let is_own = |finding: &&Finding| finding.severity == severity && !finding.changed_by_move;
+        let those: Vec<&Finding> = findings.iter().filter(is_own).collect();
         if those.is_empty() {
             continue;
         }
@@ -107,7 +109,31 @@ fn text(output: &Output, findings: &[Finding]) -> String {
         }
         parts.push(meanings(&those));
     }
+    parts.extend(by_the_move(output, findings));
     parts.join("\n\n")
+}
+
+/// Returns a table of the places that a renumbering changes itself, with a row for each kind of place.
+fn by_the_move(output: &Output, findings: &[Finding]) -> Option<String> {
+    let mut rows: Vec<(&str, BTreeSet<String>, usize)> = Vec::new();
+    for finding in findings.iter().filter(|finding| finding.changed_by_move) {
+        let subject = finding.subject.to_string();
+        match rows.iter_mut().find(|(place, ..)| *place == finding.place) {
+            Some((_, subjects, places)) => {
+                subjects.insert(subject);
+                *places = places.saturating_add(1);
+            }
+            None => rows.push((finding.place, BTreeSet::from([subject]), 1)),
+        }
+    }
+    let row = |(place, subjects, places): &(&str, BTreeSet<String>, usize)| {
+        let first = subjects.first().cloned().unwrap_or_default();
+        [(*place).to_string(), places.to_string(), subjects.len().to_string(), first]
+    };
+    let heading = output
+        .paint(Tone::Faint, "changed by the renumbering itself (nothing to do; `-o json` lists each place)");
+    let table = table(["PLACE", "PLACES", "OBJECTS", "FIRST OBJECT"], rows.iter().map(row));
+    (!rows.is_empty()).then(|| format!("{heading}\n\n{table}"))
 }
 
 /// Returns the first findings for each kind of place, and the number of further findings for each kind as text.
@@ -157,15 +183,23 @@ fn say_not_listed(context: &Context, more: &Counted) {
     ));
 }
 
-/// Returns the number of findings of each severity, as text.
+/// Returns the number of findings of each severity, as text. Places that a renumbering changes itself are counted separately.
 fn counts(findings: &[Finding]) -> String {
     if findings.is_empty() {
         return "nothing found".into();
     }
+    let own = || findings.iter().filter(|finding| !finding.changed_by_move);
     let count = |severity: Severity| {
-        let count = findings.iter().filter(|finding| finding.severity == severity).count();
+        let count = own().filter(|finding| finding.severity == severity).count();
         (count > 0).then(|| format!("{count} {severity}"))
     };
+    let by_move = findings.len().saturating_sub(own().count());
+    let by_move = (by_move > 0).then(|| {
+        let places = counted(by_move, "place", "places");
+        format!("{places} that the renumbering changes itself")
+    });
     let parts: Vec<String> = Severity::ALL.into_iter().filter_map(count).collect();
-    format!("{}: {}", counted(findings.len(), "finding", "findings"), parts.join(", "))
+    let own = (!parts.is_empty())
+        .then(|| format!("{}: {}", counted(own().count(), "finding", "findings"), parts.join(", ")));
+    own.into_iter().chain(by_move).collect::<Vec<_>>().join("; ")
 }

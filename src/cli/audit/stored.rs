@@ -61,6 +61,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: &Old) -> Resul
     };
     let read = store.scan(&[layout.everything()], opened.at, &mut visitor).await;
     let revision = read.map_err(|error| not_read(error, opened.at))?;
+    audit.finish();
     audit.findings.sort_by_key(|finding| finding.severity);
     if audit.objects == 0 && audit.skipped == 0 {
         return Err(Failure::refused(format!("no keys under the prefix `{}`", layout.prefix()))

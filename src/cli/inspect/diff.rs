@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use clap::Args;
 use serde::Serialize;
 
+use super::name;
 use super::tree_diff::{self, FieldChange};
 use super::view::{self, Items};
 use crate::cli::output::{Output, Tone};
@@ -49,8 +50,8 @@ pub struct DiffArgs {
     /// The revision of the new side [default: the newest]
     #[arg(long, value_name = "REVISION", value_parser = clap::value_parser!(i64).range(1..))]
     to_revision: Option<i64>,
-    /// Compare only keys with this prefix
-    #[arg(long, value_name = "PREFIX")]
+    /// Compare only the objects of this resource (`svc`), or keys with this prefix, as in `inspect list`
+    #[arg(long, value_name = "RESOURCE|PREFIX")]
     under: Option<String>,
     #[command(flatten)]
     etcd: EtcdArgs,
@@ -65,6 +66,9 @@ struct Differences {
     only_old: Vec<Key>,
     only_new: Vec<Key>,
     changed: Vec<Changed>,
+    /// Number of keys that one of the sides has.
+    #[serde(skip)]
+    compared: usize,
 }
 
 #[derive(Serialize)]
@@ -85,7 +89,8 @@ struct Changed {
 
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Outcome, Failure> {
-    let range = args.under.as_deref().map_or_else(KeyRange::everything, KeyRange::prefix);
+    let under = args.under.as_deref().map(|text| name::prefix(&args.etcd.layout(), text));
+    let range = under.as_deref().map_or_else(KeyRange::everything, KeyRange::prefix);
     let (old, new) = open(context, args, &range).await?;
     let (old_reader, new_reader) = (
         Reader::start(old.clone(), range.clone(), args.from_revision),
@@ -98,6 +103,7 @@ pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Outcome, F
         only_old: Vec::new(),
         only_new: Vec::new(),
         changed: Vec::new(),
+        compared: 0,
     };
     let merged = tokio::task::block_in_place(|| {
         found.merge(&old_reader.entries, &new_reader.entries);
@@ -111,6 +117,9 @@ pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Outcome, F
          only in new: {only_new}, changed: {changed}",
         found.old.store, found.old.revision, found.new.store, found.new.revision
     ));
+    if let Some(under) = under.filter(|_| found.compared == 0) {
+        context.output.note(&format!("no key of either side starts with `{under}`"));
+    }
     let same = only_old == 0 && only_new == 0 && changed == 0;
     Ok(if same { Outcome::Done } else { Outcome::Findings })
 }
@@ -192,6 +201,7 @@ impl Differences {
     }
 
     fn note(&mut self, before: Option<Entry>, after: Option<Entry>) {
+        self.compared = self.compared.saturating_add(1);
         match (before, after) {
             (Some(gone), None) => self.only_old.push(gone.key),
             (None, Some(came)) => self.only_new.push(came.key),

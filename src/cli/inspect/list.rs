@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use clap::Args;
 use serde::Serialize;
 
-use super::view;
+use super::{name, view};
 use crate::cli::output::{Format, Lines, table};
 use crate::cli::source::SourceArgs;
 use crate::cli::{Context, Outcome};
@@ -21,13 +21,16 @@ use crate::wire::objects;
 #[command(after_long_help = "\
 Examples:
   netsurgeon inspect list --summary
-  netsurgeon inspect list --kind Service --snapshot backup.db
+  netsurgeon inspect list services --snapshot backup.db
+  netsurgeon inspect list svc/default
+  netsurgeon inspect list ippools.crd.projectcalico.org
   netsurgeon inspect list /registry/ranges/ -o json")]
 pub struct ListArgs {
-    /// List only keys with this prefix [default: the API server's prefix]
-    #[arg(value_name = "PREFIX")]
+    /// List only the objects of this resource, as for kubectl (`svc`, `deployments`, `svc/NAMESPACE`), or only keys with this
+    /// prefix, which starts with `/` [default: the API server's prefix]
+    #[arg(value_name = "RESOURCE|PREFIX")]
     prefix: Option<String>,
-    /// List only objects of this kind, for example `Service`
+    /// List only objects of this kind, for example `Service` or `svc`
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
     /// Stop after this many objects
@@ -91,13 +94,15 @@ struct PerKind {
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
     let layout = args.source.etcd.layout();
-    let range = args.prefix.as_deref().map_or_else(|| layout.everything(), KeyRange::prefix);
+    let prefix = args.prefix.as_deref().map(|text| name::prefix(&layout, text));
+    let range = prefix.as_deref().map_or_else(|| layout.everything(), KeyRange::prefix);
     let opened = args.source.open(context, std::slice::from_ref(&range)).await?;
     let mut list = List {
         args,
         printer: Printer::new(context.output.format(), args.summary),
         counts: BTreeMap::new(),
         count: 0,
+        read: 0,
         failure: None,
     };
     list.printer.begin(&opened.store.describe())?;
@@ -110,6 +115,15 @@ pub(super) async fn run(context: &Context, args: &ListArgs) -> Result<Outcome, F
     if args.summary {
         summary(context, opened.store.describe(), revision, list.counts)?;
     }
+    if list.read == 0 {
+        let prefix = prefix.unwrap_or_else(|| format!("{}/", layout.prefix()));
+        let source = args.source.options();
+        context.output.note(&format!(
+            "no key starts with `{prefix}`; `netsurgeon inspect list / --summary{source}` lists the kinds of all keys"
+        ));
+    } else if let Some(kind) = args.kind.as_ref().filter(|_| list.count == 0) {
+        context.output.note(&format!("no object has the kind `{kind}`; `--summary` lists the kinds"));
+    }
     let noun = if list.count == 1 { "key" } else { "keys" };
     context.output.progress(&format!("{} {noun}, revision {revision}", list.count));
     Ok(Outcome::Done)
@@ -120,6 +134,8 @@ struct List<'a> {
     printer: Printer,
     counts: BTreeMap<(String, &'static str), (u64, u64)>,
     count: u64,
+    /// Number of keys with the prefix, of any kind.
+    read: u64,
     failure: Option<Failure>,
 }
 
@@ -128,8 +144,9 @@ impl List<'_> {
         if self.args.limit.is_some_and(|limit| self.count >= limit) {
             return ControlFlow::Break(());
         }
+        self.read = self.read.saturating_add(1);
         let listed = Listed::of(record);
-        if self.args.kind.as_ref().is_some_and(|kind| !kind.eq_ignore_ascii_case(&listed.kind)) {
+        if self.args.kind.as_ref().is_some_and(|kind| !name::is_kind(&listed.kind, kind)) {
             return ControlFlow::Continue(());
         }
         if let Err(failure) = self.printer.record(&listed, self.count == 0) {

@@ -35,13 +35,75 @@ const RESOURCES: &[(&[&str], &str)] = &[
         "apiextensions.k8s.io/customresourcedefinitions",
     ),
     (&["apiservice", "apiservices"], "apiregistration.k8s.io/apiservices"),
+    (&["job", "jobs"], "jobs"),
+    (&["cronjob", "cronjobs", "cj"], "cronjobs"),
+    (&["persistentvolume", "persistentvolumes", "pv"], "persistentvolumes"),
+    (&["persistentvolumeclaim", "persistentvolumeclaims", "pvc"], "persistentvolumeclaims"),
+    (&["storageclass", "storageclasses", "sc"], "storageclasses"),
+    (&["horizontalpodautoscaler", "horizontalpodautoscalers", "hpa"], "horizontalpodautoscalers"),
+    (&["poddisruptionbudget", "poddisruptionbudgets", "pdb"], "poddisruptionbudgets"),
+    (&["limitrange", "limitranges", "limits"], "limitranges"),
+    (&["resourcequota", "resourcequotas", "quota"], "resourcequotas"),
+    (&["role", "roles"], "roles"),
+    (&["rolebinding", "rolebindings"], "rolebindings"),
+    (&["clusterrole", "clusterroles"], "clusterroles"),
+    (&["clusterrolebinding", "clusterrolebindings"], "clusterrolebindings"),
+    (&["priorityclass", "priorityclasses", "pc"], "priorityclasses"),
+    (&["ingressclass", "ingressclasses"], "ingressclasses"),
+    (&["certificatesigningrequest", "certificatesigningrequests", "csr"], "certificatesigningrequests"),
+    (&["controllerrevision", "controllerrevisions"], "controllerrevisions"),
+    (
+        &["validatingwebhookconfiguration", "validatingwebhookconfigurations"],
+        "validatingwebhookconfigurations",
+    ),
+    (&["mutatingwebhookconfiguration", "mutatingwebhookconfigurations"], "mutatingwebhookconfigurations"),
+    (&["validatingadmissionpolicy", "validatingadmissionpolicies"], "validatingadmissionpolicies"),
+    (&["runtimeclass", "runtimeclasses"], "runtimeclasses"),
 ];
 
-/// Returns the folder of a resource, with a trailing slash. For an unknown resource, the folder is the resource's name.
+/// API groups of Kubernetes itself whose names do not end with `.k8s.io`.
+const GROUPS: [&str; 5] = ["apps", "batch", "autoscaling", "policy", "extensions"];
+
+fn known(resource: &str) -> Option<&'static (&'static [&'static str], &'static str)> {
+    RESOURCES.iter().find(|(names, _)| names.contains(&resource))
+}
+
+/// Returns the folder of a resource, with a trailing slash. Accepts `RESOURCE.GROUP`, as kubectl does; a custom resource is in a
+/// folder of its group. For an unknown resource, the folder is the resource's name.
 pub(super) fn folder(layout: &Layout, resource: &str) -> String {
     let lower = resource.to_lowercase();
-    let known = RESOURCES.iter().find(|(names, _)| names.contains(&lower.as_str()));
-    format!("{}/{}/", layout.prefix(), known.map_or(resource, |(_, folder)| folder).trim_matches('/'))
+    let folder = match (known(&lower), lower.split_once('.')) {
+        (Some((_, folder)), _) => (*folder).to_string(),
+        (None, Some((plural, group))) if !lower.contains('/') => match known(plural) {
+            Some((_, folder)) if group.ends_with(".k8s.io") || GROUPS.contains(&group) => {
+                (*folder).to_string()
+            }
+            _ => format!("{group}/{plural}"),
+        },
+        (None, _) => resource.trim_matches('/').to_string(),
+    };
+    format!("{}/{folder}/", layout.prefix())
+}
+
+/// Returns the key prefix of a prefix that starts with a slash, or of `RESOURCE[/NAMESPACE[/NAME]]`.
+pub(super) fn prefix(layout: &Layout, text: &str) -> String {
+    if text.starts_with('/') {
+        return text.to_string();
+    }
+    match text.split_once('/') {
+        Some((resource, rest)) if known(&resource.to_lowercase()).is_some() => {
+            format!("{}{rest}", folder(layout, resource))
+        }
+        _ => folder(layout, text),
+    }
+}
+
+/// Returns whether an object of this kind belongs to a resource, which can have any of kubectl's names.
+pub(super) fn is_kind(kind: &str, resource: &str) -> bool {
+    let (kind, resource) = (kind.to_lowercase(), resource.to_lowercase());
+    kind == resource
+        || known(&resource)
+            .is_some_and(|(names, _)| names.contains(&resource.as_str()) && names.contains(&kind.as_str()))
 }
 
 /// Returns the key of `RESOURCE [NAMESPACE/]NAME`. If no name is given and `resource` starts with a slash, `resource` is the key.
@@ -76,5 +138,26 @@ mod tests {
             Some("/registry/example.org/things/a/b")
         );
         assert_eq!(of("service", None), None);
+    }
+
+    #[test]
+    fn names_of_kubectl_become_prefixes() {
+        let of = |text: &str| prefix(&Layout::default(), text);
+        for (text, wanted) in [
+            ("svc", "/registry/services/specs/"),
+            ("Services", "/registry/services/specs/"),
+            ("svc/default", "/registry/services/specs/default"),
+            ("deploy", "/registry/deployments/"),
+            ("deployments.apps", "/registry/deployments/"),
+            ("endpointslices.discovery.k8s.io", "/registry/endpointslices/"),
+            ("networkpolicies.crd.projectcalico.org", "/registry/crd.projectcalico.org/networkpolicies/"),
+            ("crd.projectcalico.org/networkpolicies", "/registry/crd.projectcalico.org/networkpolicies/"),
+            ("/registry/ranges", "/registry/ranges"),
+            ("widgets", "/registry/widgets/"),
+        ] {
+            assert_eq!(of(text), wanted, "{text}");
+        }
+        assert!(is_kind("Service", "svc") && is_kind("Service", "SERVICES") && is_kind("Widget", "widget"));
+        assert!(!is_kind("ServiceCIDR", "svc") && !is_kind("Endpoints", "service"));
     }
 }

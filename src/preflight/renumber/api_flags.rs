@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Renumber;
+use super::{Renumber, unread_flags};
 use crate::controlplane::{API_SERVER, Seen, in_pods};
 use crate::preflight::reading::unread_by;
 use crate::preflight::{Check, Judged, Read};
@@ -20,26 +20,27 @@ async fn read(input: &Renumber) -> Read<Judged> {
     let (cluster, servers) = (input.read.cluster()?, input.read.servers().await?);
     let mut seen = in_pods(cluster).await.map_err(|failure| unread_by(&failure))?;
     seen.retain(|one| one.component == API_SERVER);
-    Ok(judge(&seen, servers.len()))
+    judge(&seen, servers.len())
 }
 
 /// Checks whether the flags of all API servers have the same Service range. `of`: number of API servers.
-fn judge(seen: &[Seen], of: usize) -> Judged {
+fn judge(seen: &[Seen], of: usize) -> Read<Judged> {
     let words = |range: &Option<String>| quoted_or(range.as_deref(), "no range");
     let ranges: BTreeSet<String> = seen.iter().map(|one| words(&one.range)).collect();
     if ranges.len() > 1 {
         let each: Vec<String> = seen.iter().map(|one| format!("{}: {}", one.at, words(&one.range))).collect();
-        return Judged::fail(
+        return Ok(Judged::fail(
             each.join(", "),
             "set the same range on each host: `netsurgeon controlplane set-range --to CIDR`",
-        );
+        ));
     }
     if seen.len() < of {
-        return Judged::unknown(
-            format!("flags read from {} of {}", seen.len(), counted(of, "API server", "API servers")),
-            "on each control-plane host: `netsurgeon controlplane show`",
-        );
+        return Err(unread_flags(seen.len(), of));
     }
     let ranges: Vec<String> = ranges.into_iter().collect();
-    Judged::pass(format!("{} with {}", counted(seen.len(), "API server", "API servers"), ranges.join(", ")))
+    Ok(Judged::pass(format!(
+        "{} with {}",
+        counted(seen.len(), "API server", "API servers"),
+        ranges.join(", ")
+    )))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CHECK_MANIFESTS, Renumber, ServerFlags};
+use super::{Renumber, ServerFlags, unread_flags};
 use crate::preflight::{Check, Judged, Read, first_few};
 use crate::words::counted;
 
@@ -33,12 +33,12 @@ const READ: [&str; 9] = [
 
 async fn read(input: &Renumber) -> Read<Judged> {
     let servers = input.read.servers().await?.len();
-    Ok(judge(input.server_flags().await?, servers, input.read.layout.prefix()))
+    judge(input.server_flags().await?, servers, input.read.layout.prefix())
 }
 
 /// Checks whether all API servers store everything in the etcd that netsurgeon reads: under the same prefix, and in a format that
 /// netsurgeon reads. `of`: number of API servers.
-fn judge(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
+fn judge(servers: &[ServerFlags], of: usize, prefix: &str) -> Read<Judged> {
     let (mut wrong, mut odd) = (Vec::new(), Vec::new());
     for (at, flags) in servers {
         for resource in elsewhere(flags) {
@@ -58,26 +58,23 @@ fn judge(servers: &[ServerFlags], of: usize, prefix: &str) -> Judged {
         }
     }
     if !wrong.is_empty() {
-        return Judged::fail(
+        return Ok(Judged::fail(
             first_few(&wrong),
             "store Services, IPAddresses and ServiceCIDRs in the etcd that netsurgeon uses, as protobuf or JSON, under its \
              `--etcd-prefix`",
-        );
+        ));
     }
     if servers.len() < of {
-        return Judged::unknown(
-            format!("flags read from {} of {}", servers.len(), counted(of, "API server", "API servers")),
-            CHECK_MANIFESTS,
-        );
+        return Err(unread_flags(servers.len(), of));
     }
     if !odd.is_empty() {
         let remedy = "the plan may miss parts of the data plane and webhooks: compare it with `kubectl`";
-        return Judged::warn(first_few(&odd), remedy);
+        return Ok(Judged::warn(first_few(&odd), remedy));
     }
-    Judged::pass(format!(
+    Ok(Judged::pass(format!(
         "{} every resource that netsurgeon uses in one etcd, under `{prefix}`",
         counted(servers.len(), "API server stores", "API servers store")
-    ))
+    )))
 }
 
 /// Returns the resources that a server with these flags stores in a separate etcd. The format of the flag is
@@ -95,7 +92,8 @@ mod tests {
 
     #[test]
     fn edited_resources_must_be_in_one_etcd() {
-        let judged = |flags: &[(&'static str, &str)]| judge(&[server(flags)], 1, "/registry").verdict;
+        let judged =
+            |flags: &[(&'static str, &str)]| judge(&[server(flags)], 1, "/registry").unwrap().verdict;
         let overrides = |text| judged(&[("etcd-servers-overrides", text)]);
         assert_eq!(judged(&[]), Verdict::Pass);
         assert_eq!(overrides("/events#https://a:2379;https://b:2379"), Verdict::Pass);
@@ -105,6 +103,6 @@ mod tests {
         assert_eq!(judged(&[("etcd-prefix", "/kubernetes.io")]), Verdict::Fail);
         assert_eq!(judged(&[("etcd-prefix", "registry/")]), Verdict::Pass);
         assert_eq!(judged(&[("storage-media-type", "application/cbor")]), Verdict::Fail);
-        assert_eq!(judge(&[server(&[])], 2, "/registry").verdict, Verdict::Unknown);
+        assert_eq!(judge(&[server(&[])], 2, "/registry").unwrap_err().verdict, Verdict::Unknown);
     }
 }

@@ -34,6 +34,7 @@ use crate::preflight::{Check, Judged, Reached, Read, shared};
 use crate::renumber::{self, PlanOptions, Renumbering};
 use crate::session::Failure;
 use crate::survey::Survey;
+use crate::words::counted;
 
 /// Checks before a renumbering, in display order. Each check comes after the checks that it depends on.
 pub const CHECKS: &[Check<Renumber>] = &[
@@ -109,6 +110,16 @@ const LOOKED_AT: [&str; 4] =
     ["etcd-servers-overrides", "etcd-prefix", "storage-media-type", "runtime-config"];
 /// What to do if the flags of an API server cannot be read.
 const CHECK_MANIFESTS: &str = "on each control-plane host, check the flags in the manifest of its API server";
+
+/// Returns the result of a check that needs the flags of every API server, if only some of them are visible in Pods. Each of these
+/// checks returns the same reason, so that one of them reports it, and the others depend on it. `of`: number of API servers.
+fn unread_flags(count: usize, of: usize) -> Judged {
+    Judged::unknown(
+        format!("flags read from {count} of {}", counted(of, "API server", "API servers")),
+        "on each control-plane host, `netsurgeon controlplane show` shows the range; check `--etcd-servers-overrides`, \
+         `--etcd-prefix` and `--storage-media-type` there, too; then skip this check: `--skip api-flags`",
+    )
+}
 
 fn failed(failure: &Failure) -> Judged {
     Judged::fail(format!("{:#}", failure.error), failure.hints.join("; "))

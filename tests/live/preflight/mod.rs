@@ -138,6 +138,18 @@ async fn api_server_with_other_flags_fails_the_checks() {
     let seen = found["observed"].as_str().unwrap();
     says(seen, &["v1.32.2", "`MultiCIDRServiceAllocator`"]);
     says(found["remedy"].as_str().unwrap(), &["1.33.6"]);
+
+    // The API server has no Pod that shows its flags. The check that needs the same flags is skipped with `api-flags`.
+    for (skip, verdicts) in [("room", ["unknown", "unknown"]), ("api-flags", ["skipped", "skipped"])] {
+        let words = format!("preflight renumber --to {NEW_RANGE} --skip {skip} -o json");
+        let found = run(&words, command(&cluster, &words)).expect(3).json();
+        let of = |name: &str| {
+            found["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).unwrap().clone()
+        };
+        let (flags, overrides) = (of("api-flags"), of("etcd-overrides"));
+        assert_eq!([&flags["verdict"], &overrides["verdict"]], verdicts, "{flags} {overrides}");
+        assert_eq!(overrides["depends_on"], "api-flags", "{overrides}");
+    }
 }
 
 /// One API server restarts with a feature gate that the other does not have.
