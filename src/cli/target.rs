@@ -9,8 +9,8 @@ use clap::Args;
 use super::file::read;
 use super::tiers::TierArgs;
 use crate::ip::ServiceCidr;
-use crate::renumber::PlanOptions;
 use crate::renumber::hold::Hold;
+use crate::renumber::{PlanOptions, kube_proxy};
 use crate::session::Failure;
 
 /// The new range, and how to move to it.
@@ -31,7 +31,8 @@ pub struct TargetArgs {
     /// `external-ip` if possible, otherwise `shadow`]
     #[arg(long, value_name = "HOLD", value_parser = parse_hold)]
     pub hold: Option<Hold>,
-    /// Configuration file of kube-proxy. Give this file if netsurgeon cannot read the configuration from the cluster
+    /// Configuration file of kube-proxy, or a file that also has other documents, such as a configuration file of kubeadm. Give
+    /// this file if netsurgeon cannot tell whether kube-proxy routes Services, and if kube-proxy routes them on every node
     #[arg(long, value_name = "FILE")]
     pub kube_proxy_config: Option<PathBuf>,
     /// Continue even if netsurgeon cannot tell whether every node can hold old addresses. Connections to old addresses can then
@@ -57,7 +58,7 @@ impl TargetArgs {
             None => BTreeMap::new(),
         };
         let batch_size = usize::try_from(self.batch_size).unwrap_or(50);
-        let proxy_config = self.kube_proxy_config.as_deref().map(read).transpose()?;
+        let proxy_config = self.kube_proxy_config.as_deref().map(read_proxy_config).transpose()?;
         let tiers = tiers.resolve()?;
         Ok(PlanOptions {
             to,
@@ -69,6 +70,15 @@ impl TargetArgs {
             accept_gap: self.accept_gap,
         })
     }
+}
+
+fn read_proxy_config(path: &Path) -> Result<String, Failure> {
+    let text = read(path)?;
+    kube_proxy::check(&text).map_err(|reason| {
+        Failure::usage(format!("`{}` is not a configuration of kube-proxy: {reason}", path.display()))
+            .hint("on a kubeadm cluster: `kubectl -n kube-system get configmap kube-proxy -o jsonpath='{.data.config\\.conf}'` prints it")
+    })?;
+    Ok(text)
 }
 
 fn read_pins(path: &Path) -> Result<BTreeMap<String, IpAddr>, Failure> {

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 
+use super::routers::of_plugins;
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::{NodeRecord, ProxyContainer, Survey};
 
@@ -76,6 +77,8 @@ struct Proxy {
     gate: Option<bool>,
 }
 
+/// The kind of kube-proxy's configuration.
+const KIND: &str = "KubeProxyConfiguration";
 /// The feature gate that makes kube-proxy route external IPs (`pkg/proxy/serviceport.go`, v1.36.3).
 const GATE: &str = "AllowServiceExternalIPs";
 
@@ -91,13 +94,8 @@ pub fn judge(survey: &Survey, family: Family, given: Option<&str>) -> DataPlane 
             node.name
         ));
     }
-    let replacement = survey.routing.cilium_replacement.as_deref().unwrap_or("false");
-    if !matches!(replacement, "false" | "disabled" | "") {
-        return DataPlane::Unsupported(
-            "Cilium routes Services (`kube-proxy-replacement` in ConfigMap `kube-system/cilium-config`), which was not \
-             tested"
-                .to_string(),
-        );
+    if let Some(other) = of_plugins(&survey.routing, given.is_some()) {
+        return other;
     }
     let found = match given {
         Some(text) => parse(text).map(|proxy| vec![(proxy, "the given configuration".to_string())]),
@@ -112,16 +110,21 @@ pub fn judge(survey: &Survey, family: Family, given: Option<&str>) -> DataPlane 
 }
 
 /// Returns the different configurations of the kube-proxies, each with its source. The source is the arguments of the container
-/// or, if they name a configuration file, the ConfigMap `kube-system/kube-proxy`.
+/// or, if they name a configuration file, the ConfigMap `kube-system/kube-proxy`. Without a Pod of kube-proxy, the ConfigMap proves
+/// nothing: another data plane can have replaced kube-proxy and left its ConfigMap.
 fn configurations(survey: &Survey) -> Result<Vec<(Proxy, String)>, String> {
     let shared = || match &survey.routing.proxy_config {
-        Some(text) => parse(text).map(|proxy| (proxy, "ConfigMap `kube-system/kube-proxy`".to_string())),
+        Some(text) => parse(text)
+            .map(|proxy| (proxy, "ConfigMap `kube-system/kube-proxy`".to_string()))
+            .map_err(|reason| format!("ConfigMap `kube-system/kube-proxy`, entry `config.conf`: {reason}")),
         None => Err("there is no ConfigMap `kube-system/kube-proxy`".to_string()),
     };
     if survey.routing.proxies.is_empty() {
-        return shared()
-            .map(|found| vec![found])
-            .map_err(|reason| format!("{reason}, and no Pod of `kube-system` has a container `kube-proxy`"));
+        let beside = match survey.routing.proxy_config {
+            Some(_) => "; the ConfigMap `kube-system/kube-proxy` alone does not show that kube-proxy runs",
+            None => ", and there is no ConfigMap `kube-system/kube-proxy`",
+        };
+        return Err(format!("no Pod of `kube-system` has a container `kube-proxy`{beside}"));
     }
     let mut found: Vec<(Proxy, String)> = Vec::new();
     for container in &survey.routing.proxies {
@@ -182,15 +185,30 @@ fn combine(found: &[(Proxy, String)], around: &Around<'_>) -> DataPlane {
     DataPlane::KubeProxy { about: format!("kube-proxy: {about}"), no_external_ip }
 }
 
+/// Checks whether a text contains a configuration of kube-proxy. The error is the reason why it does not.
+pub fn check(text: &str) -> Result<(), String> {
+    parse(text).map(drop)
+}
+
+/// Returns the KubeProxyConfiguration in a YAML text. The text can have several documents, such as a configuration file of
+/// kubeadm.
+fn document(text: &str) -> Result<Value, String> {
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).map_err(|error| format!("it is not valid YAML: {error}"))?;
+    let is_wanted = |document: &Value| document.get("kind").and_then(Value::as_str) == Some(KIND);
+    let mut found = documents.into_iter().filter(is_wanted);
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => Err(format!("it contains no {KIND}")),
+        (Some(_), Some(_)) => Err(format!("it contains more than one {KIND}")),
+    }
+}
+
 /// Reads a KubeProxyConfiguration (`kube-proxy/config/v1alpha1/types.go`, v0.36.3). An empty mode means iptables on Linux, and an
 /// empty detector means `ClusterCIDR` (`cmd/kube-proxy/app/server_linux.go`, v1.36.3).
 fn parse(text: &str) -> Result<Proxy, String> {
-    let config: Value =
-        serde_saphyr::from_str(text).map_err(|error| format!("kube-proxy's configuration: {error}"))?;
+    let config = document(text)?;
     let get = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    if get("/kind") != "KubeProxyConfiguration" {
-        return Err("kube-proxy's configuration is not a KubeProxyConfiguration".to_string());
-    }
     let gate = config.pointer("/featureGates").and_then(|gates| gates.get(GATE)).and_then(Value::as_bool);
     let interfaces = [get("/detectLocal/bridgeInterface"), get("/detectLocal/interfaceNamePrefix")];
     Ok(Proxy::of(get("/mode"), get("/detectLocalMode"), get("/clusterCIDR"), interfaces, gate))
@@ -202,8 +220,7 @@ fn parse(text: &str) -> Result<Proxy, String> {
 pub fn health_port(survey: &Survey, given: Option<&str>) -> Option<u16> {
     const DEFAULT: u16 = 10256;
     let of_text = |text: &str| {
-        let config: Value = serde_saphyr::from_str(text).ok()?;
-        config.get("healthzBindAddress").and_then(Value::as_str).map(str::to_string)
+        document(text).ok()?.get("healthzBindAddress").and_then(Value::as_str).map(str::to_string)
     };
     let of_container = || {
         let container = survey.routing.proxies.first()?;
@@ -226,7 +243,7 @@ fn words(container: &ProxyContainer) -> Vec<&str> {
     container.arguments.iter().flat_map(|argument| argument.split_whitespace()).collect()
 }
 
-fn argument<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
+pub(super) fn argument<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| word.strip_prefix("--").is_some_and(|word| word == name));
     let inline = words.iter().find_map(|word| word.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='));
     let apart = at.and_then(|at| words.get(at.saturating_add(1)).copied());
@@ -361,6 +378,9 @@ mod tests {
         }
         assert!(parse("kind: ConfigMap").is_err());
         assert!(parse("[").is_err());
+        let kubeadm = format!("---\nkind: ClusterConfiguration\nmode: x\n---\n{HEAD}mode: ipvs\n---\n");
+        assert_eq!(parse(&kubeadm).unwrap().mode, "ipvs", "one of several documents");
+        assert!(parse(&format!("{HEAD}---\n{HEAD}")).unwrap_err().contains("more than one"));
     }
 
     #[test]

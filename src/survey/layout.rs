@@ -80,6 +80,7 @@ impl Layout {
             self.nodes(),
             self.pods(),
             self.calico_routers(),
+            self.calico_felix(),
         ]
         .into_iter()
         .chain(self.api_extensions())
@@ -140,4 +141,6 @@ places! {
     node_local_dns -> Key = "/daemonsets/kube-system/node-local-dns";
     /// Returns the key prefix of the BGP configurations of Calico.
     calico_routers -> String = "/crd.projectcalico.org/bgpconfigurations/";
+    /// Returns the key prefix of the Felix configurations of Calico. They contain whether Calico's eBPF data plane is on.
+    calico_felix -> String = "/crd.projectcalico.org/felixconfigurations/";
 }

@@ -16,8 +16,8 @@ pub use audit::{Finding, Ours, Severity};
 pub use era::{Era, EraEvidence};
 pub use layout::Layout;
 pub use records::{
-    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, NodeRecord, ProxyContainer, Routing,
-    ServiceRecord, Survey, Unreadable,
+    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, NetworkAgent, NodeRecord, ProxyContainer,
+    Routing, ServiceRecord, Survey, Unreadable,
 };
 
 pub use usage::Usage;

@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 
 use super::backends::Readers;
 use super::records::{
-    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, NodeRecord, ProxyContainer, ServiceRecord,
-    Survey, Unreadable,
+    AddressRecord, BitmapRecord, CidrRecord, KubeadmConfig, NetworkAgent, NodeRecord, ProxyContainer,
+    ServiceRecord, Survey, Unreadable,
 };
 use super::{Layout, SurveyError, era};
 use crate::ip::ServiceCidr;
 use crate::store::{Key, KeyRange, ReadStore, Record, Revision, StoreError, Visit};
 use crate::wire::envelope::PROTOBUF_MAGIC;
 use crate::wire::objects::{
-    self, ConfigMap, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject, SystemPod,
+    self, ConfigMap, Container, Encoding, Namespace, Node, Pod, RangeAllocation, ServiceCidrObject, SystemPod,
 };
 use crate::wire::tree;
 use crate::wire::yaml::Yaml;
@@ -273,11 +273,17 @@ impl Reader {
     }
 
     fn take_pod(&mut self, record: Record<'_>) -> Result<(), WireError> {
-        if record.key.starts_with(self.survey.layout.system_pods().as_bytes()) {
-            self.take_system_pod(record)?;
-        }
         let pod: Pod = objects::decode(record.value)?;
-        if pod.spec.is_some_and(|spec| spec.host_network == Some(true)) {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
+        let is_on_host = pod.spec.is_some_and(|spec| spec.host_network == Some(true));
+        if !has_ended {
+            let is_system = record.key.starts_with(self.survey.layout.system_pods().as_bytes());
+            if is_system || is_on_host {
+                self.take_containers(record, is_system)?;
+            }
+        }
+        if is_on_host {
             return Ok(());
         }
         let addresses = pod.status.unwrap_or_default().pod_ips;
@@ -285,18 +291,38 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads a Pod in `kube-system`. kubeadm and kOps use the same container name for kube-proxy, in a DaemonSet or a static Pod.
-    fn take_system_pod(&mut self, record: Record<'_>) -> Result<(), WireError> {
+    /// Reads the containers of a Pod. kubeadm, kOps and RKE2 use the same container name for kube-proxy, in a DaemonSet or a
+    /// static Pod in `kube-system`. Agents of network plugins are also in other namespaces.
+    fn take_containers(&mut self, record: Record<'_>, is_system: bool) -> Result<(), WireError> {
         let pod: SystemPod = objects::decode(record.value)?;
-        let name = pod.metadata.and_then(|meta| meta.name).unwrap_or_default();
-        let containers = pod.spec.unwrap_or_default().containers;
-        let proxies =
-            containers.into_iter().filter(|container| container.name.as_deref() == Some("kube-proxy"));
-        self.survey.routing.proxies.extend(proxies.map(|container| ProxyContainer {
-            pod: name.clone(),
-            image: container.image.unwrap_or_default(),
-            arguments: container.command.into_iter().chain(container.args).collect(),
-        }));
+        let meta = pod.metadata.unwrap_or_default();
+        let (name, namespace) = (meta.name.unwrap_or_default(), meta.namespace.unwrap_or_default());
+        for container in pod.spec.unwrap_or_default().containers {
+            match container.name.as_deref().unwrap_or_default() {
+                "kube-proxy" if is_system => self.survey.routing.proxies.push(ProxyContainer {
+                    pod: name.clone(),
+                    image: container.image.unwrap_or_default(),
+                    arguments: container.command.into_iter().chain(container.args).collect(),
+                }),
+                agent if NetworkAgent::NAMES.contains(&agent) => {
+                    let agent = network_agent(container, &namespace);
+                    // Every node has the same agent.
+                    if !self.survey.routing.agents.contains(&agent) {
+                        self.survey.routing.agents.push(agent);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a FelixConfiguration of Calico, for the whole cluster or for one node.
+    fn take_felix(&mut self, record: Record<'_>) -> Result<(), WireError> {
+        let object = tree::of(record.value)?;
+        let found = object.pointer("/spec/bpfEnabled").and_then(serde_json::Value::as_bool);
+        let known = &mut self.survey.routing.calico_bpf;
+        *known = if found == Some(true) { found } else { known.or(found) };
         Ok(())
     }
 
@@ -317,6 +343,9 @@ impl Reader {
         }
         if record.key.starts_with(self.survey.layout.calico_routers().as_bytes()) {
             return self.take_router(record);
+        }
+        if record.key.starts_with(self.survey.layout.calico_felix().as_bytes()) {
+            return self.take_felix(record);
         }
         if record.key == self.survey.layout.node_local_dns().as_bytes() {
             self.survey.has_node_local_dns = true;
@@ -341,6 +370,16 @@ impl Reader {
             }
         }
         Ok(())
+    }
+}
+
+fn network_agent(container: Container, namespace: &str) -> NetworkAgent {
+    let felix_bpf = container.env.into_iter().find(|one| one.name.as_deref() == Some("FELIX_BPFENABLED"));
+    NetworkAgent {
+        name: container.name.unwrap_or_default(),
+        namespace: namespace.to_string(),
+        arguments: container.command.into_iter().chain(container.args).collect(),
+        felix_bpf: felix_bpf.and_then(|one| one.value),
     }
 }
 

@@ -268,8 +268,39 @@ pub struct Routing {
     pub proxy_config: Option<String>,
     /// The containers of kube-proxy.
     pub proxies: Vec<ProxyContainer>,
-    /// The entry `kube-proxy-replacement` of Cilium's ConfigMap.
+    /// The entry `kube-proxy-replacement` of Cilium's ConfigMap in `kube-system`.
     pub cilium_replacement: Option<String>,
+    /// Whether a FelixConfiguration of Calico sets `bpfEnabled`; `None` if none contains this field.
+    pub calico_bpf: Option<bool>,
+    /// The different agents of network plugins that can route Services.
+    pub agents: Vec<NetworkAgent>,
+}
+
+/// A container of a network plugin that can route Services, in a Pod of the host network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkAgent {
+    /// Name of the container: one of [`NetworkAgent::NAMES`].
+    pub name: String,
+    /// Namespace of the Pod.
+    pub namespace: String,
+    /// Command and arguments of the container.
+    pub arguments: Vec<String>,
+    /// Value of the environment variable `FELIX_BPFENABLED`, which has precedence over a FelixConfiguration.
+    pub felix_bpf: Option<String>,
+}
+
+impl NetworkAgent {
+    /// Names of the containers: Cilium, Calico, kube-router, Antrea, OVN-Kubernetes (three), Kube-OVN.
+    pub const NAMES: [&str; 8] = [
+        "cilium-agent",
+        "calico-node",
+        "kube-router",
+        "antrea-agent",
+        "ovn-controller",
+        "ovnkube-controller",
+        "ovnkube-node",
+        "cni-server",
+    ];
 }
 
 /// A container of kube-proxy in a Pod of `kube-system`.

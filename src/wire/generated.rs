@@ -360,7 +360,7 @@ pub struct Pod {
     #[prost(message, optional, tag = "3")]
     pub status: ::core::option::Option<PodStatus>,
 }
-/// A Pod of the control plane, read for the command lines of its containers.
+/// A Pod of the control plane or of a network plugin, read for the command lines and the environments of its containers.
 #[derive(serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[allow(missing_docs, clippy::pedantic)]
@@ -382,7 +382,7 @@ pub struct SystemPodSpec {
 #[derive(serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[allow(missing_docs, clippy::pedantic)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Container {
     #[prost(string, optional, tag = "1")]
     pub name: ::core::option::Option<::prost::alloc::string::String>,
@@ -392,6 +392,18 @@ pub struct Container {
     pub command: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "4")]
     pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "7")]
+    pub env: ::prost::alloc::vec::Vec<EnvVar>,
+}
+#[derive(serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(missing_docs, clippy::pedantic)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnvVar {
+    #[prost(string, optional, tag = "1")]
+    pub name: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "2")]
+    pub value: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -12,7 +12,7 @@ use super::{WireError, cbor, generated, json};
 use crate::ip::Family;
 
 pub use generated::{
-    ApiService, ConfigMap, CustomResourceDefinition, CustomResourceDefinitionV1beta1,
+    ApiService, ConfigMap, Container, CustomResourceDefinition, CustomResourceDefinitionV1beta1,
     IpAddress as IpAddressObject, Lease, MutatingWebhookConfiguration, Namespace, Node, ObjectMeta,
     ParentReference, Pod, RangeAllocation, Service, ServiceCidr as ServiceCidrObject, ServiceReference,
     StartedPod, SystemPod, ValidatingWebhookConfiguration, Webhook, WebhookClientConfig,

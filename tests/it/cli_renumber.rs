@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::program::{run, told};
+use crate::program::{run, run_in, told};
 
 fn json_of(arguments: &str) -> Value {
     let output = run(arguments);
@@ -62,6 +62,42 @@ fn plan_is_reproducible() {
     }
 }
 
+/// A file of kubeadm has several documents; a file that cannot be used is an error, not an unknown data plane.
+#[test]
+fn given_kube_proxy_configuration_is_read_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster =
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.3\n---\n";
+    let proxy = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/objects.snapshot.db");
+    for (content, code, words) in [
+        (Some(format!("{cluster}{proxy}mode: ipvs\n")), 1, "kube-proxy runs in mode `ipvs`"),
+        (
+            Some(format!("{cluster}{proxy}mode: nftables\nclusterCIDR: 10.244.0.0/16\n---\n")),
+            0,
+            "Services are routed by kube-proxy: nftables, local traffic detected by ClusterCIDR 10.244.0.0/16",
+        ),
+        (Some(cluster.to_string()), 2, "it contains no KubeProxyConfiguration"),
+        (Some(format!("{proxy}---\n{proxy}")), 2, "it contains more than one KubeProxyConfiguration"),
+        (Some("kind: [".to_string()), 2, "it is not valid YAML"),
+        (None, 1, "cannot read `proxy.yaml`"),
+    ] {
+        let file = folder.path().join("proxy.yaml");
+        match &content {
+            Some(text) => std::fs::write(&file, text).unwrap(),
+            None => std::fs::remove_file(&file).unwrap(),
+        }
+        for command in ["renumber plan --snapshot", "rehearse"] {
+            let arguments = format!("{command} {snapshot} --to 10.200.0.0/16 --kube-proxy-config proxy.yaml");
+            let output = run_in(folder.path(), &arguments, b"");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(code), "{content:?}: {said}");
+            assert!(said.contains(words), "{content:?}: {words}: {said}");
+        }
+    }
+}
+
 #[test]
 fn invalid_targets_are_rejected() {
     for (to, status, words) in [
@@ -72,7 +108,7 @@ fn invalid_targets_are_rejected() {
         ("10.200.0.0/28", 1, "14 free, 25 needed"),
         ("10.200.0.0/30", 1, "at least 8 addresses are needed"),
         ("127.0.0.0/16", 1, "is loopback"),
-        ("fd00::/112", 1, "is IPv6, but the cluster's Service ranges are"),
+        ("fd00::/112", 1, "is IPv6, but the cluster's Service range is"),
         (
             "10.200.0.1/16",
             2,

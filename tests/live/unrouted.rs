@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::network::gateway;
-use super::rig::proxy::{KubeProxy, ProxyMode, ProxyOptions};
+use super::rig::proxy::{ProxyMode, ProxyOptions};
 use super::rig::relay::Relay;
 use super::rig::run::{has_line, says};
 use super::serving::{NEW_RANGE, Serving, command, run};
@@ -19,14 +19,6 @@ fn gate_off(mode: ProxyMode) -> ProxyOptions {
 
 async fn two_nodes() -> Cluster {
     Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::new(Era::Objects) }).await
-}
-
-/// Stores this configuration where kubeadm stores that of kube-proxies.
-async fn keep_configuration(cluster: &Cluster, proxy: &KubeProxy) {
-    let metadata = json!({"name": "kube-proxy", "namespace": "kube-system"});
-    let data = json!({"config.conf": proxy.config.to_string()});
-    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-    cluster.api.create(&config).await;
 }
 
 /// Every Service and EndpointSlice, without those that the cluster's own controllers renew.
@@ -77,7 +69,8 @@ async fn shadows_hold_every_address_when_the_gate_is_off() {
 async fn apply_stops_before_any_move_when_a_node_ignores_external_ips() {
     let cluster = two_nodes().await;
     let first = cluster.start_proxy(0, &ProxyOptions::new(ProxyMode::Nftables)).await;
-    keep_configuration(&cluster, &first).await;
+    cluster.store_configuration(&first).await;
+    cluster.store_proxy_pods().await;
     let second = cluster.start_proxy(1, &gate_off(ProxyMode::Nftables)).await;
     let serving = Serving::furnish(cluster, vec![first, second]).await;
     let before = objects(&serving.cluster).await;
@@ -92,7 +85,8 @@ async fn apply_stops_before_any_move_when_a_node_ignores_external_ips() {
     serving.assert_unbroken(&probe.stop(), &old);
 }
 
-/// The configuration of kube-proxy is unknown, and the operator continues all the same.
+/// The ConfigMap of kube-proxy exists, but no Pod of kube-proxy: another component can route Services. The operator continues all
+/// the same.
 #[tokio::test]
 async fn apply_stops_before_any_move_when_the_gate_is_unknown_and_off() {
     let cluster = two_nodes().await;
@@ -100,8 +94,10 @@ async fn apply_stops_before_any_move_when_the_gate_is_unknown_and_off() {
     for node in 0..2 {
         proxies.push(cluster.start_proxy(node, &gate_off(ProxyMode::Iptables)).await);
     }
+    cluster.store_configuration(&proxies[0]).await;
     let serving = Serving::furnish(cluster, proxies).await;
     let unknown = serving.netsurgeon(&serving.apply_words()).expect(1);
+    says(&unknown.err, &["no Pod of `kube-system` has a container `kube-proxy`"]);
     says(&unknown.err, &["`--kube-proxy-config FILE`"]);
     says(&unknown.err, &["`--accept-gap`"]);
     let before = objects(&serving.cluster).await;

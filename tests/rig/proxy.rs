@@ -171,12 +171,39 @@ impl Cluster {
             proxies.push(self.start_proxy(node, options).await);
         }
         if let Some(proxy) = proxies.first() {
-            let metadata = json!({"name": "kube-proxy", "namespace": "kube-system"});
-            let data = json!({"config.conf": proxy.config.to_string()});
-            let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-            self.api.create(&config).await;
+            self.store_configuration(proxy).await;
+            self.store_proxy_pods().await;
         }
         proxies
+    }
+
+    /// Stores the configuration of a kube-proxy where kubeadm does.
+    pub async fn store_configuration(&self, proxy: &KubeProxy) {
+        let metadata = json!({"name": "kube-proxy", "namespace": "kube-system"});
+        let data = json!({"config.conf": proxy.config.to_string()});
+        let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+        self.api.create(&config).await;
+    }
+
+    /// Writes the Pod of a kube-proxy on every node, as the mirror of a static Pod.
+    pub async fn store_proxy_pods(&self) {
+        let image = format!("registry.k8s.io/kube-proxy:{}", self.version().text());
+        let command = ["kube-proxy", "--config=/var/lib/kube-proxy/config.conf"];
+        for node in &self.nodes {
+            let name = format!("kube-proxy-{}", node.name);
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": name, "namespace": "kube-system", "labels": {"k8s-app": "kube-proxy"},
+                    "annotations": {"kubernetes.io/config.mirror": "hash"},
+                },
+                "spec": {"nodeName": node.name, "hostNetwork": true, "tolerations": [{"operator": "Exists"}],
+                    "containers": [{"name": "kube-proxy", "image": image, "command": command}]},
+            });
+            self.api.create(&pod).await;
+            let status = json!({"status": {"phase": "Running"}});
+            self.api.merge(&format!("/api/v1/namespaces/kube-system/pods/{name}/status"), &status).await;
+        }
     }
 }
 

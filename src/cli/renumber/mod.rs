@@ -167,7 +167,11 @@ pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
         ));
     }
     lines.extend(work.gap.iter().map(|gap| {
-        let accepted = if work.gap_accepted { " (accepted)" } else { "; give `--kube-proxy-config FILE`" };
+        let accepted = if work.gap_accepted {
+            " (accepted)"
+        } else {
+            "; if kube-proxy routes Services on every node, give `--kube-proxy-config FILE`"
+        };
         format!("Cannot tell whether every node can hold old addresses: {gap}{accepted}")
     }));
     lines

@@ -22,8 +22,8 @@ type Answer = (String, Result<(), ProxyFault>);
 /// Checks which component routes Services, and the health of every kube-proxy.
 async fn read(input: &Renumber) -> Read<Judged> {
     let (survey, given) = (input.survey().await?, input.options.proxy_config.as_deref());
-    let remedy = "give kube-proxy's own configuration, `--kube-proxy-config FILE`, or accept that connections to old addresses may \
-                fail: `--accept-gap`";
+    let remedy = "if kube-proxy routes Services on every node, give its configuration, `--kube-proxy-config FILE`; or accept that \
+                connections to old addresses may fail: `--accept-gap`";
     let (about, no_external_ip) = match kube_proxy::judge(survey, input.options.to.family(), given) {
         DataPlane::KubeProxy { about, no_external_ip } => {
             (about.trim_start_matches("kube-proxy: ").to_string(), no_external_ip)

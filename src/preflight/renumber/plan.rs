@@ -25,7 +25,8 @@ fn judge(plan: &Plan<Renumbering>) -> Judged {
         counted(shadows, "old address", "old addresses"),
     );
     if let Some(gap) = &work.gap {
-        let remedy = "give kube-proxy's own configuration: `--kube-proxy-config FILE`";
+        let remedy =
+            "if kube-proxy routes Services on every node, give its configuration: `--kube-proxy-config FILE`";
         let seen = format!("{seen}; cannot tell whether every node can hold old addresses: {gap}");
         return if work.gap_accepted { Judged::warn(seen, remedy) } else { Judged::unknown(seen, remedy) };
     }

@@ -33,7 +33,7 @@ impl RenumberSession {
         self.confirm_only_planned(&plan.work)?;
         let Some(gap) = plan.work.gap.as_ref().filter(|_| !plan.work.gap_accepted) else { return Ok(()) };
         Err(Failure::refused(format!("cannot tell whether every node can hold old addresses: {gap}"))
-            .hint("plan again with kube-proxy's configuration: `--kube-proxy-config FILE`")
+            .hint("if kube-proxy routes Services on every node, plan again with its configuration: `--kube-proxy-config FILE`")
             .hint("or plan again, and accept failing connections to old addresses: `--accept-gap`"))
     }
 
