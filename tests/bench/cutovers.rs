@@ -160,7 +160,7 @@ impl<'a> Bench<'a> {
         let listed: Value =
             serde_json::from_str(&self.run("operation list -o json")).expect("a list of operations");
         let operation = listed["operations"][0]["operation"].as_str().expect("an id").to_owned();
-        self.run(&format!("dns rollback {operation} --yes"));
+        self.run(&format!("dns rollback {operation} --yes --tsig-key-file {}", self.key));
         self.run(&format!("operation forget {operation}"));
     }
 
