@@ -163,7 +163,11 @@ pub fn is_name(text: &str) -> bool {
 
 /// Returns the name in the format of [`Record::name`].
 pub fn canonical(name: &str) -> String {
-    name.trim_end_matches('.').to_ascii_lowercase()
+    let bare = name.trim_end_matches('.');
+    let escapes = bare.bytes().rev().take_while(|byte| *byte == b'\\').count();
+    // An escaped dot belongs to the last label.
+    let end = bare.len().saturating_add(escapes & 1);
+    name.get(..end).unwrap_or(bare).to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -179,6 +183,7 @@ mod tests {
         record.kind = Kind::Ns;
         assert_eq!(Soa::of(&record), None);
         assert_eq!(canonical("WWW.Example.com."), "www.example.com");
+        assert_eq!((canonical("a\\.."), canonical("a\\\\.")), ("a\\.".to_string(), "a\\\\".to_string()));
         assert!(is_name("*.example.com") && !is_name("a..example.com") && !is_name(&"a".repeat(64)));
     }
 }
