@@ -117,7 +117,7 @@ impl Live<'_> {
         if !moved.is_empty() || !self.work.has_change(point) {
             return Ok(());
         }
-        let skipped: Vec<String> = self.work.names.iter().filter_map(why).collect();
+        let skipped: Vec<String> = self.names().filter_map(why).collect();
         if skipped.is_empty() {
             return Ok(());
         }
