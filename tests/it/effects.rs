@@ -424,11 +424,9 @@ async fn operation_ends_in_both_directions_without_a_subject_that_was_given_up()
     let places = Places::of(&[("a", 7)]);
     let set = |value| places.there.lock().unwrap().insert("a".into(), value);
     bench.run(&Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))])).await.unwrap_err();
-    // Another client changed it. Without the waiver, each run skips it again.
+    // Another client changed it, so it is skipped. Without the waiver, the next run tries it again.
     set(8);
-    for _ in 0..2 {
-        assert_eq!(bench.run(&places).await.expect("a run").stuck.len(), 1);
-    }
+    assert_eq!(bench.run(&places).await.expect("a run").stuck.len(), 1);
     give_up(&bench, "a", false).await;
     assert_eq!(bench.run(&places).await.expect("a run").stuck, []);
     assert_eq!(places.there(), [("a".to_string(), 8), ("b".to_string(), 2)]);
