@@ -47,7 +47,13 @@ pub fn published(
     }
     let data: BTreeSet<String> = sets.iter().flat_map(RecordSet::plain_data).collect();
     if data != *at {
-        let listed = |set: &BTreeSet<String>| first_few(&set.iter().cloned().collect::<Vec<_>>());
+        let listed = |set: &BTreeSet<String>| {
+            if set.is_empty() {
+                "none".to_string()
+            } else {
+                first_few(&set.iter().cloned().collect::<Vec<_>>())
+            }
+        };
         return Err(format!("its records are {}, but the targets of {by} are {}", listed(&data), listed(at)));
     }
     let ttls: BTreeSet<u32> = sets.iter().map(|set| set.ttl).collect();

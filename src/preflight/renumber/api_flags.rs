@@ -34,7 +34,7 @@ fn judge(seen: &[Seen], of: usize) -> Read<Judged> {
             "set the same range on each host: `netsurgeon controlplane set-range --to CIDR`",
         ));
     }
-    if seen.len() < of {
+    if seen.len() < of || seen.is_empty() {
         return Err(unread_flags(seen.len(), of));
     }
     let ranges: Vec<String> = ranges.into_iter().collect();
