@@ -46,9 +46,9 @@ pub struct LiveArgs {
     #[arg(long, value_name = "N")]
     pub(super) rate: Option<NonZeroU32>,
     /// Maximum number of Services to skip because another client changed or deleted them, or because the API rejects a change. If
-    /// there are more, the operation stops
-    #[arg(long, value_name = "N", default_value = "0")]
-    max_failures: u32,
+    /// there are more, the operation stops [default: 0; for a cutover of DNS names: no limit]
+    #[arg(long, value_name = "N")]
+    pub(super) max_failures: Option<u32>,
     /// How to check that every kube-proxy has applied the writes. `direct`: by a request to each node. `node-proxy`: by requests
     /// through the API server. `auto`: `direct` or, if this fails, `node-proxy`. A number: wait for this many seconds, without a
     /// check
@@ -118,7 +118,8 @@ impl LiveArgs {
 
     /// Returns the option `--max-failures` with a leading space, if it is not the default.
     pub(super) fn max_failures_option(&self) -> String {
-        if self.max_failures == 0 { String::new() } else { format!(" --max-failures {}", self.max_failures) }
+        let most = self.max_failures.filter(|most| *most > 0);
+        most.map(|most| format!(" --max-failures {most}")).unwrap_or_default()
     }
 
     /// Returns the URL of an API server that answers; `None` if no API server answers.
@@ -132,7 +133,7 @@ impl LiveArgs {
             lease: self.lock.terms(),
             parallel: self.parallel.into(),
             rate: self.rate,
-            max_failures: usize::try_from(self.max_failures).unwrap_or(usize::MAX),
+            max_failures: usize::try_from(self.max_failures.unwrap_or_default()).unwrap_or(usize::MAX),
             agreed: self.yes,
             confirm: self.confirm.clone(),
             metrics: self.metrics_listen.clone(),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mix::{Split, share};
 use super::probe::Probing;
-use super::published::{Annotating, Published};
+use super::published::{Annotating, Annotations, Published};
 use super::seen::{SeenShare, ShareQuery};
 use crate::nameserver::{Kind as RecordKind, RecordSet, SetChange};
 use crate::operation::{Effect, Journal, Kind, Stage, State, StepId, WaitKind, Work as _};
@@ -189,6 +189,9 @@ pub struct Change {
     /// The probe of the mirror, if the change sends clients to the mirror.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probing>,
+    /// Whether the change takes the name straight back ([`super::way_home`]), from whichever point its records are at.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_straight: bool,
 }
 
 impl Change {
@@ -199,6 +202,7 @@ impl Change {
             sets: self.sets.iter().map(SetChange::reversed).collect(),
             annotating: self.annotating.as_ref().map(Annotating::reversed),
             probe: self.probe.clone(),
+            is_straight: self.is_straight,
         }
     }
 }
@@ -225,13 +229,20 @@ pub enum Awaited {
     Confirmed,
     /// The soak time of the stage is over.
     Soak,
-    /// In a rollback, every name server and the resolver return the old records again.
+    /// In a rollback, every name server returns the old records again.
     Restored,
+    /// In a rollback, the resolver returns the old records again, after caches have dropped the records of the mirror.
+    Resolved,
     /// In a rollback, caches have dropped the records that point to the mirror.
     Drained,
     /// In a rollback after the end of the cutover, caches have dropped the mirror's records with the original TTLs. This wait is
     /// in addition to [`Self::Drained`].
     DrainedAfterEnd,
+}
+
+impl Awaited {
+    /// The waits that a rollback does not need to confirm.
+    pub(super) const CONFIRMATIONS: [Self; 3] = [Self::Restored, Self::Republished, Self::Resolved];
 }
 
 impl WaitKind for Awaited {
@@ -245,6 +256,7 @@ impl WaitKind for Awaited {
             Self::Confirmed => "confirmed",
             Self::Soak => "soak",
             Self::Restored => "restored",
+            Self::Resolved => "resolved",
             Self::Drained => "drained",
             Self::DrainedAfterEnd => "drained-after-end",
         }
@@ -287,7 +299,7 @@ impl Name {
     }
 
     /// Returns all record sets at a point, with ownership records.
-    fn all_sets(&self, point: Option<Point>, ttl: u32) -> Vec<RecordSet> {
+    pub(super) fn all_sets(&self, point: Option<Point>, ttl: u32) -> Vec<RecordSet> {
         let owned = self.ownership.iter().flat_map(|ownership| match point {
             None => &ownership.before,
             Some(Point::Final) => &ownership.after,
@@ -296,15 +308,20 @@ impl Name {
         self.sets(point, ttl).into_iter().chain(owned.cloned()).collect()
     }
 
-    /// Returns the annotation change of the name's object between two points; `None` if the annotations stay the same.
-    fn annotating(&self, before: Option<Point>, point: Point, ttl: u32) -> Option<Annotating> {
+    /// Returns the annotations of the name's object at a point; `None` if ExternalDNS does not manage the records.
+    pub(super) fn annotations(&self, point: Option<Point>, ttl: u32) -> Option<Annotations> {
         let published = self.published.as_ref()?;
-        let at = |point: Option<Point>| match point {
+        Some(match point {
             None => published.before.clone(),
             Some(_) => published.annotations(&self.sets(point, ttl), &self.before),
-        };
-        let (from, to) = (at(before), at(Some(point)));
-        (from != to).then(|| Annotating { object: published.object.clone(), from, to })
+        })
+    }
+
+    /// Returns the annotation change of the name's object between two points; `None` if the annotations stay the same.
+    fn annotating(&self, before: Option<Point>, point: Point, ttl: u32) -> Option<Annotating> {
+        let object = self.published.as_ref()?.object.clone();
+        let (from, to) = (self.annotations(before, ttl)?, self.annotations(Some(point), ttl)?);
+        (from != to).then_some(Annotating { object, from, to })
     }
 
     /// Returns the record types of the name before and after the cutover.
@@ -362,7 +379,8 @@ impl Cutover {
         let annotating = name.annotating(before, point, self.ttl);
         let probe = matches!(point, Point::Stage(_)).then(|| name.probe.clone());
         let is_change = !sets.is_empty() || annotating.is_some();
-        is_change.then(|| Change { name: name.name.clone(), sets, annotating, probe })
+        let name = name.name.clone();
+        is_change.then_some(Change { name, sets, annotating, probe, is_straight: false })
     }
 
     /// Returns the last point that a name has reached; `None` if no step of the name is in force.
@@ -425,6 +443,7 @@ impl Cutover {
             | Awaited::Republished
             | Awaited::Confirmed
             | Awaited::Restored
+            | Awaited::Resolved
             | Awaited::Settled => None,
         }
     }

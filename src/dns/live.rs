@@ -4,24 +4,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
+use super::confirmation::{Expected, GRACE, Servers};
 use super::cutover::{Awaited, Change, Cutover, Name, Point};
 use super::probe::Prober;
 use super::provider::{Compared, Provider};
-use crate::nameserver::{AT_ONCE, RecordSet, Server, described, is_answer};
+use crate::nameserver::Server;
 use crate::operation::{
     Answer, Applied, Doing, Environment, Fault, Fence, Manual, Observed, Records, State, Wait,
 };
-use crate::session::first_few;
+use crate::session::{Voice, first_few};
 use crate::store::Revision;
-
-/// Pause between two checks of a wait.
-const LOOK: Duration = Duration::from_secs(1);
-/// Maximum time until servers and the resolver return new records, in addition to the TTL.
-const GRACE: Duration = Duration::from_mins(1);
 
 /// The environment of a live cutover.
 pub(super) struct Live<'a> {
@@ -29,83 +23,25 @@ pub(super) struct Live<'a> {
     pub provider: &'a dyn Provider,
     pub resolver: Server,
     pub prober: &'a Prober,
+    /// Reports for which server a wait waits.
+    pub voice: &'a Voice,
     /// The names that were given up. No wait waits for them.
     pub given_up: BTreeSet<&'a str>,
 }
 
+/// What a step still has to do.
+enum Due {
+    /// Nothing: everything is as after the step.
+    Nothing,
+    /// This change.
+    Change(Box<Change>),
+    /// Nothing can be done, because another client made a change. Contains the message.
+    Foreign(String),
+}
+
 impl Live<'_> {
-    /// Waits until every name server and the resolver return these record sets. `cached` is the time for which the resolver can
-    /// still return other record sets.
-    async fn confirm(&self, names: Vec<(&Name, Vec<RecordSet>)>, cached: Duration) -> Result<(), Fault> {
-        let started = Instant::now();
-        let limit = cached.saturating_add(GRACE).saturating_add(self.provider.delay());
-        let mut open = names;
-        loop {
-            let mut asked = Vec::with_capacity(open.len());
-            for (name, sets) in open {
-                asked.push(self.asked(name, sets));
-            }
-            let (mut still, mut last) = (Vec::new(), String::new());
-            for (name, sets, behind) in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
-                match behind {
-                    Ok(None) => {}
-                    Ok(Some(reason)) => {
-                        still.push((name, sets));
-                        last = reason;
-                    }
-                    Err(Fault::Retry { why, .. } | Fault::InDoubt(why)) => {
-                        still.push((name, sets));
-                        last = why;
-                    }
-                    Err(fault) => return Err(fault),
-                }
-            }
-            if still.is_empty() {
-                return Ok(());
-            }
-            if started.elapsed() > limit {
-                let waited = limit.as_secs();
-                return Err(Fault::Halt(format!("after {waited} s, {last}")));
-            }
-            open = still;
-            sleep(LOOK).await;
-        }
-    }
-
-    async fn asked<'n>(
-        &self,
-        name: &'n Name,
-        sets: Vec<RecordSet>,
-    ) -> (&'n Name, Vec<RecordSet>, Result<Option<String>, Fault>) {
-        let behind = self.behind(name, &sets).await;
-        (name, sets, behind)
-    }
-
-    /// Returns a text about a server that does not return these record sets yet; `None` if all servers return them. Also returns
-    /// `None` if another client changed the records, because the next change of the name detects this.
-    async fn behind(&self, name: &Name, sets: &[RecordSet]) -> Result<Option<String>, Fault> {
-        let kinds = name.kinds();
-        if !self.provider.is_unchanged(&name.name, &kinds, sets).await? {
-            return Ok(None);
-        }
-        if let Some(reason) = self.provider.behind(&name.name, &kinds, sets).await? {
-            return Ok(Some(reason));
-        }
-        let at = self.resolver.at();
-        Ok(match self.resolver.sets(&name.name, &kinds, true).await {
-            Ok(found) if is_answer(&found, &self.with_addresses(sets).await?) => None,
-            Ok(found) => Some(format!("the resolver {at} returns {} for `{}`", described(&found), name.name)),
-            Err(error) => Some(error.to_string()),
-        })
-    }
-
     /// Stops the cutover if a stage has changed no name because all of them were skipped: there is nothing to observe.
-    fn refuse_empty(
-        &self,
-        point: Point,
-        moved: &[(&Name, Vec<RecordSet>)],
-        records: Records<'_>,
-    ) -> Result<(), Fault> {
+    fn refuse_empty(&self, point: Point, moved: &[Expected<'_>], records: Records<'_>) -> Result<(), Fault> {
         let points = self.work.points();
         let why = |name: &Name| {
             let failed = |point: &Point| {
@@ -137,39 +73,62 @@ impl Live<'_> {
         if self.work.has_aaaa_alias() { self.negative_ttl() } else { Duration::ZERO }
     }
 
-    /// Returns the record sets with the current addresses of their aliases.
-    async fn with_addresses(&self, sets: &[RecordSet]) -> Result<Vec<RecordSet>, Fault> {
-        let mut found = Vec::with_capacity(sets.len());
-        for set in sets {
-            let Some(target) = set.alias.as_ref().and(set.data.first()) else {
-                found.push(set.clone());
-                continue;
-            };
-            let answer = self.resolver.resolve(target, set.kind).await;
-            let answer = answer.map_err(|error| Fault::InDoubt(error.to_string()))?;
-            let data = answer.of(set.kind).into_iter().map(str::to_string).collect();
-            found.push(RecordSet { data, ..set.clone() });
+    /// Returns the names for which the step to this point is done, with their record sets at this point. Tells the provider about
+    /// their changes, because an earlier process can have made these changes.
+    fn moved(&self, point: Point, records: Records<'_>) -> Vec<Expected<'_>> {
+        let (mut moved, mut made) = (Vec::new(), Vec::new());
+        for name in self.names() {
+            let record = records(&self.work.step(name, point));
+            if let Some(record) = record.filter(|record| record.state == State::Done) {
+                moved.push(Expected::new(name, self.work.sets(name, Some(point))));
+                made.push(record.made);
+            }
         }
-        Ok(found)
+        self.provider.recall(&made);
+        moved
     }
 
-    /// Returns the names for which the step to this point is done, with their record sets at this point.
-    fn moved(&self, point: Point, records: Records<'_>) -> Vec<(&Name, Vec<RecordSet>)> {
-        let is_done = |name: &&Name| {
-            records(&self.work.step(name, point)).is_some_and(|record| record.state == State::Done)
-        };
-        self.names().filter(is_done).map(|name| (name, self.work.sets(name, Some(point)))).collect()
+    /// Returns all names with their old record sets.
+    fn old(&self) -> Vec<Expected<'_>> {
+        self.provider.recall(&[]);
+        self.names().map(|name| Expected::new(name, self.work.sets(name, None))).collect()
     }
 
     /// Returns the names that were not given up.
     fn names(&self) -> impl Iterator<Item = &Name> {
         self.work.names.iter().filter(|name| !self.given_up.contains(name.name.as_str()))
     }
-}
 
-/// Returns the change of a step. In a rollback, the change is reversed.
-fn oriented(doing: &Doing<'_, Change>) -> Change {
-    if doing.back { doing.effect.reversed() } else { doing.effect.clone() }
+    /// Returns how long servers can need to return a change. `cached`: how long the resolver can return the previous records.
+    fn limit(&self, cached: Duration) -> Duration {
+        cached.saturating_add(GRACE).saturating_add(self.provider.delay())
+    }
+
+    /// Returns what a step still has to do.
+    async fn due(&self, doing: &Doing<'_, Change>) -> Result<Due, Fault> {
+        if doing.back && doing.effect.is_straight {
+            return self.due_home(doing.effect).await;
+        }
+        let change = if doing.back { doing.effect.reversed() } else { doing.effect.clone() };
+        Ok(match self.provider.compare(&change).await? {
+            Compared::After => Due::Nothing,
+            Compared::Before => Due::Change(Box::new(change)),
+            Compared::Neither(why) => Due::Foreign(why),
+        })
+    }
+
+    /// Returns the change that takes a name straight back, from whichever point of the cutover it is at now.
+    async fn due_home(&self, effect: &Change) -> Result<Due, Fault> {
+        let named = |name: &&Name| name.name == effect.name;
+        let Some(name) = self.work.names.iter().find(named) else { return Ok(Due::Nothing) };
+        let places = self.work.places(name);
+        let Some(home) = places.first() else { return Ok(Due::Nothing) };
+        Ok(match self.provider.find(&places).await? {
+            Ok(0) => Due::Nothing,
+            Ok(index) => Due::Change(Box::new(places.get(index).unwrap_or(home).to(name, home))),
+            Err(found) => Due::Foreign(found),
+        })
+    }
 }
 
 /// The fence of a change that reverts an own change, which arrived too late. The update compares the records.
@@ -185,12 +144,11 @@ impl Fence for Unfenced {
 #[async_trait]
 impl Environment<Change> for Live<'_> {
     async fn apply(&self, doing: &Doing<'_, Change>) -> Result<Applied, Fault> {
-        let change = oriented(doing);
-        match self.provider.compare(&change).await? {
-            Compared::After => return Ok(Applied::NOTHING),
-            Compared::Neither(why) => return Err(Fault::Skip(why)),
-            Compared::Before => {}
-        }
+        let change = match self.due(doing).await? {
+            Due::Nothing => return Ok(Applied::NOTHING),
+            Due::Foreign(why) => return Err(Fault::Skip(why)),
+            Due::Change(change) => change,
+        };
         if let (Some(probe), false) = (&doing.effect.probe, doing.back) {
             let outcome = self.prober.check(&doing.effect.name, probe, &self.resolver).await;
             outcome.map_err(|reason| Fault::Skip(format!("the mirror does not serve the name: {reason}")))?;
@@ -198,26 +156,27 @@ impl Environment<Change> for Live<'_> {
         Ok(Applied::Made(self.provider.replace(&change, doing.fence).await?))
     }
 
-    /// Reverts a change if the process that took over has rolled the step back before this change arrived.
+    /// Reverts a change if the process that took over has rolled the step back before this change arrived. That process has taken
+    /// the name straight back, so this change is reverted to the same records.
     async fn take_back(&self, doing: &Doing<'_, Change>, _: Option<Revision>) -> Result<bool, Fault> {
         let record = (doing.records)(doing.step);
         if doing.back || record.is_none_or(|record| record.state != State::UndoDone) {
             return Ok(false);
         }
-        let change = doing.effect.reversed();
         self.provider.refresh().await;
-        let is_there = matches!(self.provider.compare(&change).await?, Compared::Before);
-        if is_there {
-            self.provider.replace(&change, &Unfenced).await?;
+        if !matches!(self.provider.compare(&doing.effect.reversed()).await?, Compared::Before) {
+            return Ok(false);
         }
-        Ok(is_there)
+        let Due::Change(change) = self.due_home(doing.effect).await? else { return Ok(false) };
+        self.provider.replace(&change, &Unfenced).await?;
+        Ok(true)
     }
 
     async fn observe(&self, doing: &Doing<'_, Change>) -> Result<Observed, Fault> {
-        Ok(match self.provider.compare(&oriented(doing)).await? {
-            Compared::After => Observed::Done(Value::Null),
-            Compared::Before => Observed::NotDone,
-            Compared::Neither(why) => Observed::Changed(why),
+        Ok(match self.due(doing).await? {
+            Due::Nothing => Observed::Done(Value::Null),
+            Due::Change(_) => Observed::NotDone,
+            Due::Foreign(why) => Observed::Changed(why),
         })
     }
 
@@ -225,31 +184,48 @@ impl Environment<Change> for Live<'_> {
         self.work.lasts(wait.kind)
     }
 
+    /// Caches drop the old TTLs only after no name server returns them. The resolver itself can still have them.
+    async fn ready(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Result<(), Fault> {
+        if wait.kind != Awaited::Caches {
+            return Ok(());
+        }
+        let lowered = self.moved(Point::Lowered, records);
+        self.confirm(lowered, Servers::Authorities, self.limit(Duration::ZERO)).await
+    }
+
     async fn wait(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Result<(), Fault> {
-        if wait.kind == Awaited::Confirmed {
-            let point = Point::Stage(wait.batch.unwrap_or_default());
-            let names = self.moved(point, records);
-            self.refuse_empty(point, &names, records)?;
-            let steps = names.iter().filter_map(|(name, _)| records(&self.work.step(name, point)));
-            self.provider.recall(&steps.map(|record| record.made).collect::<Vec<_>>());
-            let absent = if self.work.has_new_kind(point) { self.negative_ttl() } else { self.absent() };
-            return self.confirm(names, self.work.stage_ttl().max(absent)).await;
+        let (stage_ttl, all) = (self.work.stage_ttl(), Servers::All);
+        match wait.kind {
+            Awaited::Confirmed => {
+                let point = Point::Stage(wait.batch.unwrap_or_default());
+                let absent = if self.work.has_new_kind(point) { self.negative_ttl() } else { self.absent() };
+                let moved = self.moved(point, records);
+                self.refuse_empty(point, &moved, records)?;
+                self.confirm(moved, all, self.limit(stage_ttl.max(absent))).await
+            }
+            Awaited::Published => {
+                let lowered = self.moved(Point::Lowered, records);
+                self.confirm(lowered, all, self.limit(self.work.longest_ttl())).await
+            }
+            Awaited::Settled => {
+                self.confirm(self.moved(Point::Final, records), all, self.limit(stage_ttl)).await
+            }
+            Awaited::Restored | Awaited::Republished => {
+                let limit = self.limit(Duration::ZERO);
+                self.confirm_back(self.old(), Servers::Authorities, limit).await
+            }
+            // Caches have dropped the records of the mirror.
+            Awaited::Resolved => {
+                let limit = GRACE.saturating_add(self.absent());
+                self.confirm_back(self.old(), Servers::Resolver, limit).await
+            }
+            // These waits last for a fixed time.
+            Awaited::Owners
+            | Awaited::Caches
+            | Awaited::Soak
+            | Awaited::Drained
+            | Awaited::DrainedAfterEnd => Ok(()),
         }
-        self.provider.recall(&[]);
-        if wait.kind == Awaited::Published {
-            return self.confirm(self.moved(Point::Lowered, records), self.work.longest_ttl()).await;
-        }
-        if wait.kind == Awaited::Settled {
-            return self.confirm(self.moved(Point::Final, records), self.work.stage_ttl()).await;
-        }
-        if wait.kind == Awaited::Republished {
-            let names = self.names().map(|name| (name, self.work.sets(name, None)));
-            return self.confirm(names.collect(), self.work.stage_ttl()).await;
-        }
-        let lowered = |name| (name, self.work.sets(name, Some(Point::Lowered)));
-        let has_ended = self.work.has_ended(|step| records(step).is_some());
-        let cached = self.work.mirror_ttl(has_ended).max(self.absent());
-        self.confirm(self.names().map(lowered).collect(), cached).await
     }
 
     /// Returns the share that the mirror's metrics show at the end of a stage, or null if they show no share.

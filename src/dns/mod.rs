@@ -5,12 +5,15 @@
 //! (`preflight dns` reads)
 //!
 //! stages:   own ─► ttl ─► caches ─► share 1 ─► confirm ─► soak ─► share 2 ─► ... ─► share n ─► confirm ─► soak ─► final
-//! rollback: final ─► share n ─► ... ─► share 1 ─► confirm ─► drain ─► ttl ─► own
+//! rollback: home ─► restored ─► drained ─► resolved          of one stage: share n
 //! ```
 //!
 //! A stage changes each name with one update, which succeeds only if the name still has the record sets of the previous stage.
 //! Therefore a name that another client changed is skipped and never overwritten. Before a name moves, netsurgeon probes the
 //! mirror at the mirror's own address. The probe is part of the change.
+//!
+//! A rollback of the whole cutover takes each name straight to its old records, with one update ([`way_home`]). If a gate rolls
+//! back a single stage, the names return to the previous stage.
 //!
 //! ExternalDNS changes a record only if a TXT record names this ExternalDNS as the owner. The first stage makes netsurgeon the
 //! owner. The last stage makes the mirror's ExternalDNS the owner. Therefore two instances never change the same name, and no
@@ -19,6 +22,7 @@
 //! The operation is recorded in the cluster ([`ClusterSession`](crate::session::ClusterSession)). Each DNS provider is one file
 //! in [`provider`].
 
+mod confirmation;
 mod cutover;
 pub mod external_dns;
 mod live;
@@ -36,6 +40,7 @@ mod stages;
 pub mod target;
 mod views;
 mod waiver;
+mod way_home;
 
 pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Service, Share};
 pub use plan::{Facts, Found, LeftOut, PlanOptions, Planned, Refusal, TOO_MANY_TARGETS, plan};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::cutover::{Cutover, Share};
-use super::stages::{changes_names, is_of_rollback};
+use super::stages::{changes_names, is_of_rollback, is_way_home};
 use crate::operation::Event;
 use crate::session::metrics::Page;
 use crate::session::progress::Progress;
@@ -71,6 +71,9 @@ impl Progress for Tally {
                 self.back = *back;
                 if self.batch > 0 {
                     self.share = self.share_of(self.batch.saturating_sub(usize::from(*back)));
+                }
+                if is_way_home(stage) {
+                    self.share = 0;
                 }
                 if changes_names(stage) {
                     (self.changed, self.names) = (0, *steps);

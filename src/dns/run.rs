@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use super::cutover::{Cutover, KIND, Name, Point, Service};
+use super::cutover::{Awaited, Cutover, KIND, Name, Point, Service};
 use super::live::Live;
 use super::plan::Refusal;
 use super::probe::Prober;
@@ -20,7 +20,7 @@ use super::situation::{Situation, Standing};
 use super::views::refuse_other_view;
 use super::waiver::{planned, waivers};
 use crate::nameserver::{AT_ONCE, Key, Server, are_same, described, described_with_ttls};
-use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck, Waiver};
+use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck, WaitKind as _, Waiver};
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
 use crate::session::{
@@ -83,8 +83,8 @@ impl Ran {
     }
 
     /// Returns the names that were skipped. Each name is listed once, with the reason.
-    pub fn skipped(&self) -> &[Stuck] {
-        &self.report.stuck
+    pub fn skipped(&self) -> Vec<&Stuck> {
+        self.report.stuck.iter().filter(|stuck| !is_unconfirmed(stuck)).collect()
     }
 }
 
@@ -144,7 +144,7 @@ impl CutoverSession {
             .hint("check `--kubeconfig` and `--context`"));
         }
         planned(&plan.work, &self.given_up)?;
-        let provider = self.provider(&plan.work).await?;
+        let provider = self.provider(&plan.work, false).await?;
         refuse_other_view(&plan.work, provider.as_ref()).await?;
         let purpose = purpose(&plan.work);
         let (mut recorded, holding) = self.begin(plan, gates.record()?, &purpose).await?;
@@ -168,7 +168,8 @@ impl CutoverSession {
             return self.look_again(operation).await;
         }
         refuse_ended(operation, &known.summary)?;
-        let provider = self.provider(&known.plan.work).await?;
+        let is_back = known.journal.is_going_back(&known.summary);
+        let provider = self.provider(&known.plan.work, is_back).await?;
         let purpose = purpose(&known.plan.work);
         let taking = Taking { operation, purpose: &purpose };
         let (mut recorded, holding) = self.take(&taking).await?;
@@ -193,7 +194,7 @@ impl CutoverSession {
     pub async fn roll_back(&self, operation: &str) -> Result<Ran, Failure> {
         let known: Recorded<Cutover> = self.read(operation).await?;
         planned(&known.plan.work, &self.given_up)?;
-        let provider = self.provider(&known.plan.work).await?;
+        let provider = self.provider(&known.plan.work, true).await?;
         let taking = Taking { operation, purpose: "roll the cutover back" };
         let (mut recorded, holding) = self.take(&taking).await?;
         let undone = async {
@@ -267,15 +268,15 @@ impl CutoverSession {
         Ok(self.ran(recorded, report, changed))
     }
 
-    /// Checks and returns the provider of the zone.
-    async fn provider(&self, work: &Cutover) -> Result<Box<dyn Provider>, Failure> {
+    /// Checks and returns the provider of the zone. `back`: whether the run is a rollback.
+    async fn provider(&self, work: &Cutover, back: bool) -> Result<Box<dyn Provider>, Failure> {
         if let (Some(planned), None) = (work.service.key(), &self.key) {
             let name = &planned.name;
             return Err(Failure::refused(format!("the plan needs the key `{name}` to sign updates"))
                 .hint("give its file: `--tsig-key-file FILE`"));
         }
         // The future is boxed because the requests of an SDK are large.
-        Box::pin(provider::open(work, self.key.clone(), &self.session.api)).await
+        Box::pin(provider::open(work, self.key.clone(), &self.session.api, back)).await
     }
 
     async fn forward(
@@ -300,9 +301,12 @@ impl CutoverSession {
                 Ok(report)
             }
             Arrival::Gate(closed) => {
-                let report = self.back(recorded, holding, provider).await?;
+                let mut report = self.back(recorded, holding, provider).await?;
+                report.stuck.retain(|stuck| !is_unconfirmed(stuck));
                 let again = format!("netsurgeon dns rollback {}{}", recorded.operation, self.options);
-                Err(rolled_back(&closed, &report, &again, "every name has its old records"))
+                let unconfirmed = Situation::of(recorded, false).repeating(&self.options).not_confirmed();
+                Err(rolled_back(&closed, &report, &again, "every name has its old records")
+                    .hints(unconfirmed))
             }
         }
     }
@@ -315,7 +319,9 @@ impl CutoverSession {
     ) -> Result<Report, Failure> {
         let arrival = self.carry(recorded, holding, provider, Heading::Back).await?;
         let Arrival::There(report) = arrival else { return Ok(Report::default()) };
-        let status = if report.stuck.is_empty() { Status::RolledBack } else { Status::Stuck };
+        // A server of somebody else that does not return the old records does not keep the cutover from its end.
+        let is_back = report.stuck.iter().all(is_unconfirmed);
+        let status = if is_back { Status::RolledBack } else { Status::Stuck };
         holding.set_status(recorded, status).await?;
         Ok(report)
     }
@@ -333,7 +339,8 @@ impl CutoverSession {
         // A rollback restores a name that was given up in the forward direction, if the records are still unchanged.
         let is_left = |waiver: &&Waiver| waiver.back || heading != Heading::Back;
         let given_up = waivers.iter().filter(is_left).map(|waiver| waiver.subject.as_str()).collect();
-        let live = Live { work: &work, provider, resolver, prober: &self.prober, given_up };
+        let voice = &self.voice;
+        let live = Live { work: &work, provider, resolver, prober: &self.prober, voice, given_up };
         let tally: SharedProgress = Arc::new(Mutex::new(Tally::new(&recorded.operation, &work)));
         self.show(tally.clone());
         let outcome = {
@@ -353,6 +360,11 @@ impl CutoverSession {
         let situation = Situation::of(recorded, false).repeating(&self.options);
         Err(stopped(failure, &situation.with_gates(self.gate_options())))
     }
+}
+
+/// Returns whether a rollback could not confirm the end of a wait. The other steps that a run can skip change a name.
+fn is_unconfirmed(stuck: &Stuck) -> bool {
+    Awaited::CONFIRMATIONS.into_iter().any(|wait| wait.name() == stuck.step.0)
 }
 
 /// Returns the names that another client has changed since their last step, and the number of names that could not be read. The

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cutover::{Cutover, Name, Point, Share};
+use super::cutover::{Awaited, Cutover, Name, Point, Share};
 use super::waiver::MOST_NAMED;
 use crate::nameserver::{Kind, RecordSet};
-use crate::operation::{Journal, Status, Waiver};
+use crate::operation::{Journal, State, Status, StepId, WaitKind as _, Waiver};
 use crate::session::{Recorded, counted, give_up};
 
 /// The situation of a cutover.
@@ -25,6 +25,8 @@ pub struct Situation {
     pub next_stage: Option<usize>,
     /// The names, in the order of the plan.
     pub names: Vec<Standing>,
+    /// What a rollback could not confirm, and at which server.
+    pub unconfirmed: Vec<String>,
     /// How long caches can keep records that point to the mirror.
     pub mirror_ttl: Duration,
     /// Options to repeat in the next command, each with a leading space.
@@ -102,6 +104,7 @@ impl Situation {
             next_stage: next_stage(work, journal),
             mirror_ttl: work.mirror_ttl(work.has_ended(|step| journal.find(step).is_some())),
             names,
+            unconfirmed: unconfirmed(journal),
             options: String::new(),
             gates: String::new(),
         }
@@ -188,6 +191,17 @@ impl Situation {
         Some(format!("{what} without the skipped names, and leave their records as they are: `{command}`"))
     }
 
+    /// Returns a text for each server that a rollback could not confirm, and the command that checks them again.
+    pub fn not_confirmed(&self) -> Vec<String> {
+        let (id, options) = (&self.operation, &self.options);
+        let said = |why: &String| {
+            format!(
+                "not confirmed: {why}; clients of this server can still get the records of the mirror, so keep the mirror; to check again: `netsurgeon dns rollback {id}{options}`"
+            )
+        };
+        self.unconfirmed.iter().map(said).collect()
+    }
+
     /// Returns the command that rolls the cutover back, even if the cutover is complete. `None` while a process runs the cutover,
     /// after a rollback has started, and while the journal is being deleted.
     pub fn rollback(&self) -> Option<String> {
@@ -195,6 +209,13 @@ impl Situation {
         let is_possible = !self.back && !self.status.is_at_work() && !is_over;
         is_possible.then(|| format!("netsurgeon dns rollback {}{}", self.operation, self.options))
     }
+}
+
+/// Returns what a rollback could not confirm, and at which server.
+fn unconfirmed(journal: &Journal) -> Vec<String> {
+    let record = |wait: Awaited| journal.find(&StepId(wait.name().to_string()));
+    let failed = Awaited::CONFIRMATIONS.into_iter().filter_map(record);
+    failed.filter(|record| record.state == State::UndoFailed).filter_map(|one| one.error.clone()).collect()
 }
 
 /// Returns the number of the first stage that is not complete, from 1; `None` if every stage is complete.

@@ -1,7 +1,7 @@
 //! The stages of a cutover and their steps. They depend only on the plan.
 
 use super::cutover::{Awaited, Change, Cutover, Name, Point, SOAK};
-use crate::operation::{Action, Stage, Step, StepId, Wait, WaitKind as _, Work};
+use crate::operation::{Action, Shortcut, Stage, State, Step, StepId, Wait, WaitKind as _, Work};
 
 impl Cutover {
     fn changes(&self, point: Point) -> Vec<Step<Change>> {
@@ -24,10 +24,15 @@ impl Cutover {
         Self::wait(StepId(kind.name().to_string()), kind, None, until)
     }
 
+    /// Returns the steps that send clients to the mirror.
+    fn share_steps(&self) -> Vec<StepId> {
+        let stages = (0..self.shares.len()).flat_map(|stage| self.changes(Point::Stage(stage)));
+        stages.map(|step| step.id).collect()
+    }
+
     /// Returns the waits that a rollback runs after the names have their old records again.
     fn waits_of_rollback(&self) -> Vec<Step<Change>> {
-        let stages = (0..self.shares.len()).flat_map(|stage| self.changes(Point::Stage(stage)));
-        let back_of: Vec<StepId> = stages.map(|step| step.id).collect();
+        let back_of = self.share_steps();
         let at_end: Vec<StepId> = self.changes(Point::Final).into_iter().map(|step| step.id).collect();
         let wait = |kind, until, back_of: &Vec<StepId>| Step {
             back_of: back_of.clone(),
@@ -46,7 +51,12 @@ impl Cutover {
 
 /// Returns whether a stage changes names. The other stages only wait.
 pub(super) fn changes_names(stage: &Stage) -> bool {
-    matches!(stage.name.as_str(), OWN | TTL | SHARE | FINAL)
+    matches!(stage.name.as_str(), OWN | TTL | SHARE | FINAL | HOME)
+}
+
+/// Returns whether a stage takes names straight back in a rollback.
+pub(super) fn is_way_home(stage: &Stage) -> bool {
+    stage.name == HOME
 }
 
 /// Returns whether a stage runs only in a rollback.
@@ -63,6 +73,10 @@ const REPUBLISH: &str = "republish";
 const SETTLE: &str = "settle";
 const CACHES: &str = "caches";
 const RETURN: &str = "return";
+/// These stages exist only in a rollback. They are not part of [`Work::stages`], so an operation that was started without them
+/// can have them.
+const HOME: &str = "home";
+const RESOLVE: &str = "resolve";
 const CONFIRM: &str = "confirm";
 const SHARE: &str = "share";
 const FINAL: &str = "final";
@@ -136,6 +150,10 @@ impl Work for Cutover {
             PUBLISH => vec![Self::only_wait(Awaited::Published, "the lowered TTLs are served")],
             CACHES => vec![Self::only_wait(Awaited::Caches, "caches have dropped the old TTLs")],
             RETURN => self.waits_of_rollback(),
+            RESOLVE => vec![Step {
+                back_of: self.share_steps(),
+                ..Self::only_wait(Awaited::Resolved, "the resolver returns the old records")
+            }],
             SHARE => self.changes(Point::Stage(batch)),
             CONFIRM => wait(CONFIRM, Awaited::Confirmed, "the new records are served"),
             SOAK => wait(SOAK, Awaited::Soak, "the stage has lasted long enough"),
@@ -145,12 +163,31 @@ impl Work for Cutover {
         }
     }
 
+    /// Returns the stage that restores the old records of every name.
+    fn straight_back(
+        &self,
+        state: &dyn Fn(&StepId) -> Option<State>,
+    ) -> Option<(Stage, Vec<Shortcut<Change>>)> {
+        let title = "restore the old records".to_string();
+        Some((Stage { index: 0, name: HOME.to_string(), batch: None, title }, self.shortcuts(state)))
+    }
+
     /// Returns the stages of a rollback. A rollback does not wait at each stage, because the old targets worked before the
     /// cutover.
     fn way_back(&self) -> Vec<Stage> {
         let is_skipped = |stage: &Stage| {
             matches!(stage.name.as_str(), OWNERS | PUBLISH | CACHES | CONFIRM | SOAK | SETTLE)
         };
-        self.stages().into_iter().rev().filter(|stage| !is_skipped(stage)).collect()
+        let mut back = Vec::new();
+        for stage in self.stages().into_iter().rev().filter(|stage| !is_skipped(stage)) {
+            let resolve = (stage.name == RETURN).then(|| Stage {
+                name: RESOLVE.to_string(),
+                title: "check the answers of the resolver".to_string(),
+                ..stage.clone()
+            });
+            back.push(stage);
+            back.extend(resolve);
+        }
+        back
     }
 }

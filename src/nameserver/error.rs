@@ -99,6 +99,11 @@ impl NameserverError {
         )
     }
 
+    /// Returns whether the name server rejected the signature of the request (RFC 8945, section 5.2).
+    pub fn is_of_key(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code.starts_with("NOTAUTH BAD"))
+    }
+
     /// Returns one sentence that explains how to fix the error, if possible.
     pub fn hint(&self) -> Option<&'static str> {
         match self {

@@ -154,7 +154,14 @@ pub trait Environment<E: Effect>: Send + Sync {
         None
     }
 
-    /// Waits until the condition holds. Each implementation has its own deadline. `records` returns the record of any step, for a
+    /// Waits until the time of a wait with a fixed duration ([`Self::lasts`]) can start to count. Called before the start is
+    /// recorded, so a resumed wait does not call it again. By default, the time counts at once.
+    async fn ready(&self, _wait: &Wait<E::Wait>, _records: Records<'_>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Waits until the condition holds. Fails with [`Fault::Skip`] if a rollback can continue although the condition could not be
+    /// confirmed; the report of the rollback then contains the reason. Each implementation has its own deadline. `records` returns the record of any step, for a
     /// condition that depends on completed steps. A stop request can cancel the wait at any time.
     async fn wait(&self, wait: &Wait<E::Wait>, records: Records<'_>) -> Result<(), Fault>;
 

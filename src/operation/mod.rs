@@ -54,7 +54,7 @@ pub use ledger::{
 };
 pub use lock::{Held, Lock};
 pub use observer::{Event, Observer, Silent, Told};
-pub use plan::{Header, Kind, Plan, PlanFileError, Stage, Work};
+pub use plan::{Header, Kind, Plan, PlanFileError, Shortcut, Stage, Work};
 pub use repair::{Repair, RepairOutcome, repair, replace, settle};
 pub use step::{
     Action, Effect, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Manual, NoEffect, NoWait, Step, StepId,

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Effect, Step};
+use super::{Effect, State, Step, StepId};
 use crate::store::Revision;
 
 /// A kind of plan.
@@ -42,12 +42,33 @@ pub trait Work: Send + Sync {
         false
     }
 
-    /// Returns the stages in the order of a rollback. In each stage, the last step is undone first.
+    /// Returns the stage that takes each subject straight back in a rollback of the whole operation, with its steps in order.
+    /// These steps are undone before the stages of [`Self::way_back`]. `state` returns the state of a step. By default, there is
+    /// no such stage: a rollback undoes every step by itself.
+    fn straight_back(
+        &self,
+        _state: &dyn Fn(&StepId) -> Option<State>,
+    ) -> Option<(Stage, Vec<Shortcut<Self::Effect>>)> {
+        None
+    }
+
+    /// Returns the stages in the order of a rollback. In each stage, the last step is undone first. Like
+    /// [`Self::straight_back`], the order is not part of [`Plan::compiled`]: an operation that an older version started can go
+    /// back in the order of this version.
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();
         stages
     }
+}
+
+/// A step whose undo also undoes earlier steps of its subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shortcut<E: Effect> {
+    /// The last step of the subject that has started. Its action describes the whole way back.
+    pub step: Step<E>,
+    /// The earlier steps that are undone with it.
+    pub covers: Vec<StepId>,
 }
 
 /// A part of an operation: steps that run one after the other, or concurrently.
@@ -291,7 +312,7 @@ impl Write for HashWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{Action, NoEffect, StepId};
+    use crate::operation::{Action, NoEffect};
 
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
     struct Test {

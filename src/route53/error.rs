@@ -91,6 +91,13 @@ impl Route53Error {
         matches!(self, Self::Refused { code, .. } if code == "InvalidChangeBatch")
     }
 
+    /// Returns whether Route 53 refused the request because of the record sets in it. A request for other record sets can succeed,
+    /// for example because a policy allows the credentials to change only some names.
+    pub fn is_of_changes(&self) -> bool {
+        let codes = ["AccessDenied", "AccessDeniedException", "InvalidChangeBatch", "InvalidInput"];
+        matches!(self, Self::Refused { code, .. } if codes.contains(&code.as_str()))
+    }
+
     /// Returns whether the same request can succeed later. Route 53 refused it because of too many requests, or because an
     /// earlier change is not complete.
     pub fn is_throttled(&self) -> bool {

@@ -42,10 +42,12 @@ impl NameServer {
             workspace.write(name, content);
         }
         let folder = workspace.path().display();
+        // BIND waits five seconds between two notifications of a zone, unless a test asks for that.
+        let delay = if options.contains("notify-delay") { "" } else { "notify-delay 0;" };
         let configuration = format!(
             "options {{\n\
              directory \"{folder}\"; pid-file \"{folder}/named.pid\"; session-keyfile \"{folder}/session.key\";\n\
-             listen-on port 53 {{ {address}; }}; listen-on-v6 {{ none; }}; dnssec-validation no; notify-delay 0; {options}\n\
+             listen-on port 53 {{ {address}; }}; listen-on-v6 {{ none; }}; dnssec-validation no; {delay} {options}\n\
              }};\ncontrols {{ }};\n{zones}\n"
         );
         let file = workspace.write("named.conf", configuration);
@@ -96,5 +98,22 @@ impl NameServer {
         std::fs::remove_file(self.workspace.join("named.log")).expect("a log");
         self.process = Self::run(&file, &self.workspace);
         self.wait().await;
+    }
+
+    /// Stops it, replaces a text in its configuration, and starts it again.
+    pub async fn start_with(&mut self, from: &str, to: &str) {
+        self.stop();
+        let file = self.workspace.join("named.conf");
+        let text = std::fs::read_to_string(&file).expect("a configuration");
+        assert!(text.contains(from), "{text}");
+        self.workspace.write("named.conf", text.replace(from, to));
+        self.start_again().await;
+    }
+
+    /// Stops it and starts it again without its copy of a zone, so that it transfers the zone at once.
+    pub async fn start_empty(&mut self, zone: &str) {
+        self.stop();
+        std::fs::remove_file(self.workspace.join(zone)).expect("a copy of the zone");
+        self.start_again().await;
     }
 }

@@ -37,6 +37,15 @@ impl Proxy {
         })
     }
 
+    /// Starts one at an address that refuses changes of one name, as a policy with a condition on the names does: if one change of
+    /// a request is denied, none is made.
+    pub fn denying(at: SocketAddr, server: SocketAddr, name: &str) -> Self {
+        let denied = format!("<Name>{name}");
+        Self::start(at, server, move |request| {
+            request.contains(&denied).then(|| ("AccessDenied", "not authorized to perform this".to_owned()))
+        })
+    }
+
     /// Starts one at an address that refuses changes after which sets of one name and type are partly weighted. Route 53 does so:
     /// all sets of one name and type have the same routing policy (Developer Guide, "Choosing a routing policy").
     pub fn of_one_policy(at: SocketAddr, server: SocketAddr) -> Self {

@@ -10,9 +10,9 @@ use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
 use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another};
 use crate::dns::{Cutover, KIND, Situation, Standing};
-use crate::operation::{Plan, Status, Summary, Waiver};
+use crate::operation::{Plan, Status, Stuck, Summary, Waiver};
 use crate::session::gates::GateSettings;
-use crate::session::{ClusterSession, Failure, counted};
+use crate::session::{ClusterSession, Failure, counted, first_few};
 
 /// Run a cutover up to a stage, or to its end
 ///
@@ -21,8 +21,8 @@ use crate::session::{ClusterSession, Failure, counted};
 /// and the resolver return the new records. Then the stage waits as long as the plan defines (`dns plan --soak`). The journal is
 /// in the cluster, so you can continue the cutover on another machine.
 ///
-/// If the mirror does not serve a name, or if another client changed the records of a name, netsurgeon skips this name and does
-/// not change its records. The cutover continues with the other names. The exit status is 3 if names were skipped, or if another
+/// If the mirror does not serve a name, if another client changed the records of a name, or if the DNS server refuses the change
+/// of a name, netsurgeon skips this name and does not change its records. The cutover continues with the other names. The exit status is 3 if names were skipped, or if another
 /// client changed the records of a name after netsurgeon had changed them. To retry skipped names, run the same command again. To
 /// continue without a skipped name, give it up with `--give-up`.
 ///
@@ -67,11 +67,12 @@ pub struct CutoverArgs {
 
 /// Point the names back to the old cluster
 ///
-/// Rolls back all stages in reverse order, without a wait after each stage. Then waits until every name server and the resolver
-/// return the old records, and until caches have dropped the mirror's records. The mirror must serve until then. You can roll
-/// back at any time while the journal exists, also after the end of the cutover. If another client changed the records of a name,
-/// the rollback reports this name and does not change it, and the exit status is 3. To end the rollback without this name, give it
-/// up with `--give-up`.
+/// Restores the old records of each name with one update. Then waits until every name server returns the old records, and until
+/// caches have dropped the mirror's records. The mirror must serve until then. You can roll back at any time while the journal
+/// exists, also after the end of the cutover. If another client changed the records of a name, or the DNS server refuses the
+/// change, the rollback reports this name and does not change it. If another name server or the resolver does not return the old
+/// records, the rollback ends and reports this server. In both cases, the exit status is 3. To end
+/// the rollback without a name, give it up with `--give-up`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -109,6 +110,8 @@ struct Shown<'a> {
     given_up: Vec<&'a Waiver>,
     /// The command that continues without the skipped names.
     give_up: Option<String>,
+    /// What a rollback could not confirm, and at which server.
+    unconfirmed: &'a [String],
 }
 
 /// Runs `dns cutover`.
@@ -277,7 +280,7 @@ async fn undo(
     id: &str,
 ) -> Result<Outcome, Failure> {
     let known = session.read::<Cutover>(id).await?;
-    if known.summary.status == Status::RolledBack {
+    if known.summary.status == Status::RolledBack && Situation::of(&known, false).unconfirmed.is_empty() {
         context.output.progress(&format!("the cutover `{id}` was already rolled back; nothing was changed"));
         return Ok(Outcome::Done);
     }
@@ -297,7 +300,7 @@ async fn undo(
 /// Prints the result of a run.
 fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     let situation = ran.situation();
-    let skipped = ran.skipped().iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect();
+    let skipped = ran.skipped();
     let shown = Shown {
         version: 1,
         operation: &situation.operation,
@@ -306,10 +309,11 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
         next_stage: situation.next_stage,
         next: situation.next(),
         names: &situation.names,
-        skipped,
+        skipped: skipped.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect(),
         changed: &ran.changed,
         given_up: situation.given_up(),
         give_up: situation.give_up(),
+        unconfirmed: &situation.unconfirmed,
     };
     context.output.data(&shown, |_| String::new())?;
     context.output.progress(&format!(
@@ -318,8 +322,8 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
         situation.status,
         situation.progress()
     ));
-    for skipped in &shown.skipped {
-        context.output.warn(&format!("skipped: {skipped}"));
+    for text in skipped_in_words(&skipped, situation.names.len()).iter().chain(&situation.not_confirmed()) {
+        context.output.warn(text);
     }
     if !ran.changed.is_empty() {
         context.output.warn(&changed_by_another(&ran.changed, &ran.recorded));
@@ -347,6 +351,23 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     if let Some(back) = situation.rollback() {
         context.output.note(&format!("to go back: `{back}`"));
     }
-    let is_as_planned = shown.skipped.is_empty() && shown.changed.is_empty();
+    let is_as_planned = shown.skipped.is_empty() && shown.changed.is_empty() && shown.unconfirmed.is_empty();
     Ok(if is_as_planned { Outcome::Done } else { Outcome::Findings })
+}
+
+/// Returns a text for each reason to skip names. `all`: number of names in the cutover.
+fn skipped_in_words(skipped: &[&Stuck], all: usize) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for Stuck { step, reason } in skipped {
+        match reasons.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, steps)) => steps.push(step.to_string()),
+            None => reasons.push((reason, vec![step.to_string()])),
+        }
+    }
+    let said = |(reason, steps): (&str, Vec<String>)| match steps.len() {
+        1 => format!("skipped: {}: {reason}", steps.concat()),
+        count if count == all => format!("every name was skipped: {reason}"),
+        _ => format!("skipped: {}: {reason}", first_few(&steps)),
+    };
+    reasons.into_iter().map(said).collect()
 }

@@ -48,6 +48,8 @@ struct Shown<'a> {
     /// The command that continues without the skipped names.
     give_up: Option<String>,
     names: Vec<ShownName<'a>>,
+    /// What a rollback could not confirm, and at which server.
+    unconfirmed: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -79,6 +81,7 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
         rollback: situation.rollback(),
         give_up: situation.give_up(),
         names: names.map(|(standing, observed)| ShownName { standing, observed }).collect(),
+        unconfirmed: &situation.unconfirmed,
     };
     context.output.data(&shown, |output| {
         let rows = shown.names.iter().map(|ShownName { standing, observed }| {
@@ -97,6 +100,9 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
         table(["NAME", "SHARE", "NAME SERVER", "RESOLVER", "NOTE"], rows)
     })?;
     context.output.progress(&format!("{id}: {}; {}", situation.status, situation.progress()));
+    for text in situation.not_confirmed() {
+        context.output.warn(&text);
+    }
     if let Some(next) = &shown.next {
         context.output.note(&format!("next: `{next}`"));
     }

@@ -20,7 +20,12 @@ pub(super) struct Cutovers;
 
 async fn open(context: &Context, live: &LiveArgs) -> Result<ClusterSession, Failure> {
     confirm_only(&live.confirm, &[], &[])?;
-    ClusterSession::open(context.voice(), live.home.kube.connect().await?, live.settings()).await
+    let mut settings = live.settings();
+    if live.max_failures.is_none() {
+        // One name never stops the others.
+        settings.max_failures = usize::MAX;
+    }
+    ClusterSession::open(context.voice(), live.home.kube.connect().await?, settings).await
 }
 
 #[async_trait(?Send)]

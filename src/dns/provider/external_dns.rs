@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 use super::rfc2136::Rfc2136;
 use super::{Compared, Provider};
+use crate::dns::confirmation::{Behind, Expected};
 use crate::dns::published::{in_text, present};
-use crate::dns::{Annotating, Change, Cutover, Name, Object, Published};
+use crate::dns::way_home::Place;
+use crate::dns::{Annotating, Annotations, Change, Cutover, Name, Object, Published};
 use crate::kube_api::{Cluster, ClusterError};
 use crate::nameserver::{Kind, RecordSet};
 use crate::operation::{Fault, Fence};
@@ -42,6 +44,14 @@ impl ByExternalDns {
 
 fn fault(error: &ClusterError) -> Fault {
     match error {
+        // The user can be allowed to change the objects of other namespaces.
+        ClusterError::Forbidden { .. } => Fault::Skip(
+            [Some(error.to_string()), error.hint().map(str::to_string)]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join("; "),
+        ),
         // Another client changed the object after it was read.
         ClusterError::Conflict { .. } => Fault::Retry { why: error.to_string(), after: None },
         error if error.is_transient() => Fault::InDoubt(error.to_string()),
@@ -55,12 +65,12 @@ fn compared(object: &Value, change: &Annotating) -> Compared {
     match () {
         () if present == change.to => Compared::After,
         () if present == change.from => Compared::Before,
-        () => Compared::Neither(format!(
-            "another client changed the annotations of {}: {}",
-            change.object,
-            in_text(&present)
-        )),
+        () => Compared::Neither(changed(&change.object, &present)),
     }
+}
+
+fn changed(object: &Object, present: &Annotations) -> String {
+    format!("another client changed the annotations of {object}: {}", in_text(present))
 }
 
 #[async_trait]
@@ -92,6 +102,16 @@ impl Provider for ByExternalDns {
         Ok(compared(&self.get(&annotating.object).await?, annotating))
     }
 
+    async fn find(&self, places: &[Place]) -> Result<Result<usize, String>, Fault> {
+        let Some((object, known)) = places.iter().find_map(|place| place.published.as_ref()) else {
+            return Ok(Err("the plan has no object for the name".to_string()));
+        };
+        let present = present(known, &self.get(object).await?);
+        let is_there =
+            |place: &Place| place.published.as_ref().is_some_and(|(_, annotations)| *annotations == present);
+        Ok(places.iter().position(is_there).ok_or_else(|| changed(object, &present)))
+    }
+
     /// Changes the annotations only if the object still has the version that was just read.
     async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, Fault> {
         let Some(annotating) = &change.annotating else { return Ok(Value::Null) };
@@ -121,7 +141,15 @@ impl Provider for ByExternalDns {
         self.delay
     }
 
-    async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault> {
-        self.servers.behind(name, kinds, sets).await
+    /// If the server of the plan does not serve the records, ExternalDNS has not written them: a rollback must not end then.
+    async fn behind(&self, names: &[Expected<'_>]) -> Vec<Behind> {
+        let server = self.servers.primary();
+        let at = server.at().to_string();
+        let decisive = self.servers.behind_at(&at, server, names).await;
+        let decisive = decisive.map(|behind| Behind { is_decisive: true, ..behind });
+        match decisive {
+            Some(behind) => vec![behind],
+            None => self.servers.behind(names).await,
+        }
     }
 }

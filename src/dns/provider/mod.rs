@@ -5,7 +5,7 @@ mod external_dns;
 mod rfc2136;
 mod route53;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +14,9 @@ use serde_json::Value;
 use self::external_dns::ByExternalDns;
 use self::rfc2136::Rfc2136;
 use self::route53::Route53Zone;
+use super::confirmation::{Behind, Expected};
 use super::cutover::{Change, Cutover, Service};
+use super::way_home::Place;
 use crate::kube_api::Cluster;
 use crate::nameserver::{Key, Kind, RecordSet, Server, SetChange, are_same, described_with_ttls};
 use crate::operation::{Fault, Fence};
@@ -23,8 +25,14 @@ use crate::session::Failure;
 /// Reads and replaces the record sets of one zone.
 #[async_trait]
 pub(super) trait Provider: Send + Sync {
-    /// Checks that the zone can be changed. This check changes nothing.
+    /// Checks that the zone can be changed, before a forward run. This check changes nothing.
     async fn check(&self, work: &Cutover) -> Result<(), Failure>;
+
+    /// Checks before a rollback only whether the server that accepts changes can be reached. Whatever else is wrong must not
+    /// stop a rollback. This check changes nothing.
+    async fn check_back(&self) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// Returns the current record sets of a name with these types, sorted.
     async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault>;
@@ -40,6 +48,22 @@ pub(super) trait Provider: Send + Sync {
             present.extend(self.read(name, &kinds).await?);
         }
         Ok(Compared::of(&present, &change.sets))
+    }
+
+    /// Returns the index of the first of these places at which a name is now. Otherwise returns the message that another client
+    /// made a change, with the current state. Compares the TTLs, too.
+    async fn find(&self, places: &[Place]) -> Result<Result<usize, String>, Fault> {
+        let mut kinds: BTreeMap<&str, BTreeSet<Kind>> = BTreeMap::new();
+        for set in places.iter().flat_map(|place| &place.sets) {
+            kinds.entry(&set.name).or_default().insert(set.kind);
+        }
+        let mut present = Vec::new();
+        for (name, kinds) in kinds {
+            present.extend(self.read(name, &kinds.into_iter().collect::<Vec<_>>()).await?);
+        }
+        let index = places.iter().position(|place| are_same(&present, &place.sets));
+        Ok(index
+            .ok_or_else(|| format!("another client changed the records: {}", described_with_ttls(&present))))
     }
 
     /// Executes a change completely or not at all. Fails with [`Fault::Skip`] if the current state differs from the state before
@@ -68,10 +92,9 @@ pub(super) trait Provider: Send + Sync {
     /// changes.
     fn recall(&self, _made: &[Option<Box<Value>>]) {}
 
-    /// Returns an authoritative server that does not serve these record sets of a name yet, and the records that it serves;
-    /// `None` if all servers serve these sets. `kinds` contains the types to compare. The name must have no records of a type
-    /// that has no set.
-    async fn behind(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<Option<String>, Fault>;
+    /// Returns the authoritative servers that do not serve the record sets of these names yet. A name must have no records of a
+    /// type that has no set.
+    async fn behind(&self, names: &[Expected<'_>]) -> Vec<Behind>;
 }
 
 /// The current state, compared with a change.
@@ -103,23 +126,28 @@ impl Compared {
 }
 
 /// Returns the provider of a zone, to change records. `key` signs updates. With ExternalDNS, netsurgeon changes annotations in
-/// `cluster`.
+/// `cluster`. `back`: whether the records are changed for a rollback.
 pub(super) async fn open(
     work: &Cutover,
     key: Option<Key>,
     cluster: &Cluster,
+    back: bool,
 ) -> Result<Box<dyn Provider>, Failure> {
     let resolver = Server::new(work.resolver, None);
-    let servers = async |server, key| Rfc2136::open(&work.zone, Server::new(server, key), &resolver).await;
+    let servers = |server, key| Rfc2136::new(&work.zone, Server::new(server, key), resolver.clone());
     let provider: Box<dyn Provider> = match &work.service {
-        Service::Rfc2136 { server, .. } => Box::new(servers(*server, key).await?),
+        Service::Rfc2136 { server, .. } => Box::new(servers(*server, key)),
         Service::ExternalDns { server, delay } => {
-            let (servers, delay) = (servers(*server, None).await?, Duration::from_secs(*delay));
+            let (servers, delay) = (servers(*server, None), Duration::from_secs(*delay));
             Box::new(ByExternalDns::new(servers, cluster.clone(), delay, work))
         }
         Service::Route53 { id, .. } => Box::new(Route53Zone::new(id).await?),
     };
-    provider.check(work).await?;
+    if back {
+        provider.check_back().await?;
+    } else {
+        provider.check(work).await?;
+    }
     Ok(provider)
 }
 
@@ -128,7 +156,7 @@ pub(super) async fn open(
 pub(super) async fn reader(work: &Cutover, key: Option<Key>) -> Result<Box<dyn Provider>, Failure> {
     Ok(match &work.service {
         Service::Rfc2136 { server, .. } | Service::ExternalDns { server, .. } => {
-            Box::new(Rfc2136::reader(&work.zone, Server::new(*server, key)))
+            Box::new(Rfc2136::new(&work.zone, Server::new(*server, key), Server::new(work.resolver, None)))
         }
         Service::Route53 { id, .. } => Box::new(Route53Zone::new(id).await?),
     })

@@ -11,6 +11,7 @@ use tokio::sync::{Mutex as Turn, oneshot};
 use tokio::time::{Instant, sleep};
 
 use super::{Compared, Provider};
+use crate::dns::confirmation::{Behind, Expected, behind};
 use crate::dns::{Change, Cutover, Name};
 use crate::nameserver::{Kind, RecordSet, SetChange};
 use crate::operation::{Ambient as _, Fault, Fence, SystemAmbient};
@@ -33,6 +34,8 @@ const SPREAD: Duration = Duration::from_mins(1);
 const ATTEMPTS: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+/// Maximum number of names to try one by one if the credentials are not allowed to change all names.
+const MOST_TRIED: usize = 8;
 /// Maximum number of characters in the values of one request. This is half of the limit of Route 53.
 const MOST_CHARACTERS: usize = 16_000;
 
@@ -95,50 +98,6 @@ impl Route53Zone {
         })
     }
 
-    /// Sends as many waiting changes as one request can contain. If Route 53 rejects the request because of a conflict, sends the
-    /// change of each name again in its own request.
-    async fn send(&self, known: &mut Option<Known>, fence: &dyn Fence) {
-        let batch = {
-            let mut waiting = lock(&self.waiting);
-            // A closed channel means that the step of the change was dropped.
-            waiting.retain(|one| !one.tell.is_closed());
-            let (mut records, mut characters) = (0_usize, 0_usize);
-            let fits = |one: &&Waiting| {
-                let data = || one.changes.iter().flat_map(|change| change.from.iter().chain(&change.to));
-                let data = || data().flat_map(|set| &set.data);
-                records = records.saturating_add(data().count());
-                characters = characters.saturating_add(data().map(String::len).sum());
-                records <= MOST_RECORDS && characters <= MOST_CHARACTERS
-            };
-            let count = waiting.iter().take_while(fits).count().max(1).min(waiting.len());
-            waiting.drain(..count).collect::<Vec<_>>()
-        };
-        let all: Vec<SetChange> = batch.iter().flat_map(|one| one.changes.clone()).collect();
-        let outcome = self.attempt(&all, fence).await;
-        let is_one = batch.len() < 2;
-        for Waiting { changes, tell } in batch {
-            let outcome = match &outcome {
-                Ok(change) => Ok(change.clone()),
-                Err(error) if error.is_conflict() && !is_one => self.attempt(&changes, fence).await,
-                Err(error) => Err(error.clone()),
-            };
-            let outcome = match outcome {
-                Ok(change) => {
-                    note(known, &changes);
-                    let made = json!(change);
-                    self.recall(&[Some(Box::new(made.clone()))]);
-                    Ok(made)
-                }
-                Err(error) => {
-                    *known = None;
-                    self.why(error, &changes).await
-                }
-            };
-            // If the step of the change was dropped, the receiver no longer exists.
-            let _ = tell.send(outcome);
-        }
-    }
-
     /// Sends one request. Retries a throttled request. Checks the fence directly before each attempt. Changes of other names in
     /// the same request belong to the same process, so they have the same fence.
     async fn attempt(&self, changes: &[SetChange], fence: &dyn Fence) -> Result<String, Route53Error> {
@@ -159,6 +118,60 @@ impl Route53Zone {
         let held = fence.still_ours().await;
         held.map_err(|fault| Route53Error::Unsent { reason: fault.to_string() })?;
         self.api.replace(&self.id, changes).await
+    }
+
+    /// Sends as many waiting changes as one request can contain. If Route 53 refuses the request because of one of its changes,
+    /// sends each half of the changes again, so that one name does not stop the others.
+    async fn send(&self, known: &mut Option<Known>, fence: &dyn Fence) {
+        let mut parts = vec![self.next_batch()];
+        while let Some(mut batch) = parts.pop() {
+            let all: Vec<SetChange> = batch.iter().flat_map(|one| one.changes.clone()).collect();
+            let outcome = self.attempt(&all, fence).await;
+            let is_shared = batch.len() > 1;
+            if outcome.as_ref().is_err_and(|error| is_shared && error.is_of_changes()) {
+                let rest = batch.split_off(batch.len() / 2);
+                parts.extend([rest, batch]);
+                continue;
+            }
+            for Waiting { changes, tell } in batch {
+                let outcome = match outcome.clone() {
+                    Ok(change) => {
+                        note(known, &changes);
+                        let made = json!(change);
+                        self.recall(&[Some(Box::new(made.clone()))]);
+                        Ok(made)
+                    }
+                    Err(error) => {
+                        *known = None;
+                        self.why(error, &changes).await
+                    }
+                };
+                // If the step of the change was dropped, the receiver no longer exists.
+                let _ = tell.send(outcome);
+            }
+        }
+    }
+
+    /// Takes as many waiting changes as one request can contain.
+    fn next_batch(&self) -> Vec<Waiting> {
+        let mut waiting = lock(&self.waiting);
+        // A closed channel means that the step of the change was dropped.
+        waiting.retain(|one| !one.tell.is_closed());
+        let (mut records, mut characters) = (0_usize, 0_usize);
+        let fits = |one: &&Waiting| {
+            let data = || one.changes.iter().flat_map(|change| change.from.iter().chain(&change.to));
+            let data = || data().flat_map(|set| &set.data);
+            records = records.saturating_add(data().count());
+            characters = characters.saturating_add(data().map(String::len).sum());
+            records <= MOST_RECORDS && characters <= MOST_CHARACTERS
+        };
+        let count = waiting.iter().take_while(fits).count().max(1).min(waiting.len());
+        waiting.drain(..count).collect()
+    }
+
+    async fn may_change(&self, sets: &BTreeSet<(String, Kind)>) -> Result<(), Route53Error> {
+        let sets: Vec<(&str, Kind)> = sets.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
+        self.api.may_change(&self.id, &sets).await
     }
 
     /// Returns the outcome of a rejected change. Reads the current record sets after a conflict, because Route 53 can have
@@ -205,6 +218,7 @@ fn fault(error: &Route53Error) -> Fault {
         Route53Error::Lost { .. } => Fault::InDoubt(why),
         Route53Error::Unsent { .. } => Fault::Retry { why, after: None },
         _ if error.is_throttled() => Fault::Retry { why, after: None },
+        _ if error.is_of_changes() => Fault::Skip(why),
         _ => Fault::Halt(why),
     }
 }
@@ -215,7 +229,8 @@ fn refused(error: &Route53Error) -> Failure {
 
 #[async_trait]
 impl Provider for Route53Zone {
-    /// Checks that the hosted zone is the planned zone, and that the credentials allow changes to every name.
+    /// Checks that the hosted zone is the planned zone, and that the credentials allow changes to at least one name. The other
+    /// names are skipped.
     async fn check(&self, work: &Cutover) -> Result<(), Failure> {
         let zone = self.api.zone(&self.id).await.map_err(|error| refused(&error))?;
         if zone.name != work.zone {
@@ -227,11 +242,20 @@ impl Provider for Route53Zone {
             let owned = name.ownership.iter();
             owned.flat_map(|owned| owned.before.iter().chain(&owned.after).cloned()).collect::<Vec<_>>()
         };
-        let sets = work.names.iter().flat_map(|name| name.before.iter().chain(&name.after).cloned());
-        let sets = sets.chain(work.names.iter().flat_map(owned));
-        let sets: BTreeSet<(String, Kind)> = sets.map(|set| (set.name, set.kind)).collect();
-        let sets: Vec<(&str, Kind)> = sets.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
-        self.api.may_change(&self.id, &sets).await.map_err(|error| refused(&error))
+        let sets = |name: &Name| {
+            let sets = name.before.iter().chain(&name.after).cloned().chain(owned(name));
+            sets.map(|set| (set.name, set.kind)).collect::<BTreeSet<_>>()
+        };
+        let all: BTreeSet<(String, Kind)> = work.names.iter().flat_map(sets).collect();
+        let mut outcome = self.may_change(&all).await;
+        // Some names are tried one by one.
+        for name in work.names.iter().take(MOST_TRIED) {
+            if !outcome.as_ref().is_err_and(Route53Error::is_of_changes) {
+                break;
+            }
+            outcome = self.may_change(&sets(name)).await;
+        }
+        outcome.map_err(|error| refused(&error))
     }
 
     async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault> {
@@ -298,8 +322,18 @@ impl Provider for Route53Zone {
         SPREAD
     }
 
-    /// Asks about some of the changes that have not reached every server. Later calls ask about the other changes.
-    async fn behind(&self, _: &str, _: &[Kind], _: &[RecordSet]) -> Result<Option<String>, Fault> {
+    async fn behind(&self, names: &[Expected<'_>]) -> Vec<Behind> {
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let late = self.late().await.unwrap_or_else(|error| Some(error.to_string()));
+        behind(names.iter().map(|_| late.clone()).collect()).into_iter().collect()
+    }
+}
+
+impl Route53Zone {
+    /// Returns what has not reached every server of Route 53. Asks about some of the changes. Later calls ask about the others.
+    async fn late(&self) -> Result<Option<String>, Route53Error> {
         let _turn = self.asking.lock().await;
         let (open, asked) = {
             let spreading = lock(&self.spreading);
@@ -317,9 +351,9 @@ impl Provider for Route53Zone {
         }
         let mut pending = open.iter().skip(MOST_ASKED).take(1).cloned().collect::<Vec<_>>();
         for change in open.into_iter().take(MOST_ASKED) {
-            // This time is set before the request, so that the other names do not ask immediately after an error.
+            // This time is set before the request, so that the next call does not ask immediately after an error.
             lock(&self.spreading).asked = Some(Instant::now());
-            if self.api.is_in_sync(&change).await.map_err(|error| fault(&error))? {
+            if self.api.is_in_sync(&change).await? {
                 lock(&self.spreading).changes.insert(change, true);
             } else {
                 pending.push(change);

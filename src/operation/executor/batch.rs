@@ -27,7 +27,7 @@ impl<E: Effect> Executor<'_, E> {
         self.journal.set_returning(self.ledger, Some(returning)).await.map_err(failed)?;
         let is_back = |step: &Step<E>| self.journal.state(&step.id).is_some_and(State::is_of_the_way_back);
         let begun = steps.iter().any(is_back);
-        let report = self.unwind_stages(work, &stages, begun).await?;
+        let report = self.unwind_stages(work, None, &stages, begun).await?;
         if let Some(stuck) = report.stuck.first() {
             let (batch, step, reason) = (returning.batch, stuck.step.clone(), stuck.reason.clone());
             return Err(Failure { step, source: OperationError::BatchStuck { batch, reason } });

@@ -159,8 +159,12 @@ impl<E: Effect> StepRunner<'_, E> {
         made: Value,
     ) -> Result<(), OperationError> {
         let (_, outcome) = in_direction(doing.back);
-        let noted = Noted { made: (!doing.back).then(|| made.clone()), ..Noted::default() };
-        let noted = self.note(step, outcome, noted).await;
+        let noted = if doing.back {
+            self.note_undone(step).await
+        } else {
+            let noted = Noted { made: Some(made.clone()), ..Noted::default() };
+            self.note(step, outcome, noted).await
+        };
         if matches!(noted, Err(OperationError::LockLost { .. })) {
             doing.made = made;
             if let Err(error) = self.take_back(&doing).await {

@@ -15,6 +15,7 @@ mod schedule;
 mod stage;
 mod step;
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +28,7 @@ use super::environment::{Ambient, Checkpoint, Environment};
 use super::journal::Journal;
 use super::ledger::Ledger;
 use super::observer::{Event, Observer};
-use super::plan::{Stage, Work};
+use super::plan::{Shortcut, Stage, Work};
 use super::step::{Action, Effect, StepId};
 use super::stop::Stop;
 
@@ -141,6 +142,7 @@ impl<'a, E: Effect> Executor<'a, E> {
             journal: Mutex::new(&mut *self.journal),
             rate_limit: RateLimit::new(self.rate),
             stop,
+            covered: HashMap::new(),
         };
         StageRunner { step_runner, parallel, max_failures }
     }
@@ -184,7 +186,8 @@ impl<'a, E: Effect> Executor<'a, E> {
         Ok(report)
     }
 
-    /// Undoes every step that was done, last step first. If another client changed the object of a step, skips and reports the
+    /// Undoes every step that was done: first the steps that take a subject straight back ([`Work::straight_back`]), then the
+    /// others, last step first. If another client changed the object of a step, skips and reports the
     /// step. The steps on which the skipped step depends also stay done ([`super::Step::subject`]). Any other failure stops the
     /// rollback, as in [`Self::run`]. Another call retries the skipped steps.
     pub async fn unwind(&mut self, work: &dyn Work<Effect = E>) -> Result<Report, Failure> {
@@ -196,21 +199,31 @@ impl<'a, E: Effect> Executor<'a, E> {
             self.journal.set_returning(self.ledger, None).await.map_err(failed)?;
         }
         let begun = self.journal.is_being_undone();
-        self.unwind_stages(work, &stages, begun).await
+        let straight = work.straight_back(&|step| self.journal.state(step));
+        self.unwind_stages(work, straight, &stages, begun).await
     }
 
-    /// Undoes stages in the given order. In each stage, the last step is undone first. `begun` is true if any of these steps was
-    /// undone before.
+    /// Undoes the steps of `straight`, then stages in the given order. In each stage, the last step is undone first. `begun` is
+    /// true if any of these steps was undone before.
     async fn unwind_stages(
         &mut self,
         work: &dyn Work<Effect = E>,
+        straight: Option<(Stage, Vec<Shortcut<E>>)>,
         stages: &[Stage],
         begun: bool,
     ) -> Result<Report, Failure> {
         let direction = Direction::Back(Mutex::new(Rollback::new(begun)));
         let stop = self.stop.clone();
-        let runner = self.runner(&stop);
+        let mut runner = self.runner(&stop);
         let mut report = Report::default();
+        if let Some((stage, shortcuts)) = straight.filter(|(_, shortcuts)| !shortcuts.is_empty()) {
+            let (steps, covers): (Vec<_>, Vec<_>) =
+                shortcuts.into_iter().map(|shortcut| (shortcut.step, shortcut.covers)).unzip();
+            runner.step_runner.covered = steps.iter().map(|step| step.id.clone()).zip(covers).collect();
+            runner.step_runner.tell(Event::StageStarted { stage: &stage, steps: steps.len(), back: true });
+            let steps: Vec<_> = steps.iter().collect();
+            runner.carry_out(&steps, stage.batch, &direction, &mut report).await?;
+        }
         for stage in stages {
             let steps = work.steps(stage);
             let back = runner.way_back(&steps, &direction);

@@ -225,7 +225,7 @@ impl<E: Effect> StageRunner<'_, E> {
         // A retried step can finish after a wait that the next steps depend on. In this case the wait runs again.
         let is_owed = is_wait && self.step_runner.done_at(&step.id) < lock(left).newest.get(&batch).copied();
         if !step.is_for_the_way_back() && (is_owed || self.step_runner.state(&step.id) != Some(State::Done)) {
-            self.step_runner.tell_started(step, false);
+            self.step_runner.tell_started(step);
         }
         let before = self.step_runner.state(&step.id);
         let outcome = self.step_runner.forward(step, is_owed).await;
@@ -360,7 +360,7 @@ impl<E: Effect> StageRunner<'_, E> {
         if lock(rollback).is_built_upon(step) {
             return Ok(Outcome::Nothing);
         }
-        self.step_runner.tell_started(step, true);
+        self.step_runner.tell_started(step);
         match self.step_runner.backward(step).await {
             Ok(()) => {
                 lock(rollback).undone(step);

@@ -3,6 +3,7 @@
 //! Several steps can run concurrently. So the journal and the observer are locked only for a moment, never while a step waits for
 //! the store or the environment.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(super) struct StepRunner<'e, E: Effect> {
     pub(super) journal: Mutex<&'e mut Journal>,
     pub(super) rate_limit: RateLimit,
     pub(super) stop: &'e Stop,
+    /// The earlier steps that are undone together with a step ([`Shortcut`](crate::operation::Shortcut)).
+    pub(super) covered: HashMap<StepId, Vec<StepId>>,
 }
 
 impl<E: Effect> StepRunner<'_, E> {
@@ -111,23 +114,32 @@ impl<E: Effect> StepRunner<'_, E> {
         }
     }
 
-    /// Waits until the condition holds or a stop is requested.
+    /// Waits until the condition holds or a stop is requested. A wait that lasts for a fixed time counts only after the environment
+    /// is ready ([`Environment::ready`]).
     async fn wait(&self, step: &Step<E>, wait: &Wait<E::Wait>, back: bool) -> Result<(), OperationError> {
         self.make_sure_of_guards().await?;
-        let left = self.left(step, back);
-        if left.is_some() {
+        let records = |step: &StepId| lock(&self.journal).find(step).cloned();
+        if self.environment.lasts(wait).is_none() {
+            return self.unless_stopped(self.environment.wait(wait, &records)).await;
+        }
+        if !self.has_begun_to_wait(step, back) {
+            self.unless_stopped(self.environment.ready(wait, &records)).await?;
             self.begin_to_wait(step, back).await?;
         }
-        let records = |step: &StepId| lock(&self.journal).find(step).cloned();
+        let left = self.left(step, back);
+        self.tell(Event::StepStarted { step: step.into(), left });
         let waited = async {
-            match left {
-                Some(left) => {
-                    sleep(left).await;
-                    Ok(())
-                }
-                None => self.environment.wait(wait, &records).await,
-            }
+            sleep(left.unwrap_or_default()).await;
+            Ok(())
         };
+        self.unless_stopped(waited).await
+    }
+
+    /// Returns the outcome of a call to the environment that only waits, unless a stop is requested before.
+    async fn unless_stopped(
+        &self,
+        waited: impl Future<Output = Result<(), Fault>>,
+    ) -> Result<(), OperationError> {
         let outcome = tokio::select! {
             biased;
             () = self.stop.asked() => return Err(OperationError::Stopped),
@@ -147,20 +159,27 @@ impl<E: Effect> StepRunner<'_, E> {
         Some(lasts.saturating_sub(Duration::from_secs(u64::try_from(passed).unwrap_or_default())))
     }
 
-    /// Records the start of a wait that lasts for a fixed time. Records nothing if the start is already recorded, or if the wait
-    /// has already ended and is only repeated.
+    /// Returns whether the journal contains the start of a wait that lasts for a fixed time, and the wait can be continued.
+    fn has_begun_to_wait(&self, step: &Step<E>, back: bool) -> bool {
+        lock(&self.journal).begun_last(&step.id, in_direction(back).0).is_some()
+    }
+
+    /// Records the start of a wait that lasts for a fixed time. Records nothing if the wait has already ended and is only
+    /// repeated.
     async fn begin_to_wait(&self, step: &Step<E>, back: bool) -> Result<(), OperationError> {
         let (begun, over) = in_direction(back);
-        let is_recorded = lock(&self.journal).begun_last(&step.id, begun).is_some();
-        if is_recorded || self.state(&step.id) == Some(over) {
+        if self.state(&step.id) == Some(over) {
             return Ok(());
         }
         self.note(step, begun, Noted::default()).await
     }
 
-    /// Reports the start of a step, or of its undo.
-    pub(super) fn tell_started(&self, step: &Step<E>, back: bool) {
-        self.tell(Event::StepStarted { step: step.into(), left: self.left(step, back) });
+    /// Reports the start of a step, or of its undo. The start of a wait that lasts for a fixed time is reported once its time
+    /// counts ([`Self::wait`]).
+    pub(super) fn tell_started(&self, step: &Step<E>) {
+        if !matches!(&step.action, Action::Wait(wait) if self.environment.lasts(wait).is_some()) {
+            self.tell(Event::StepStarted { step: step.into(), left: None });
+        }
     }
 
     /// Returns the outcome of a request that does not go to the store. If the request failed and the operation lease is lost,
@@ -218,6 +237,47 @@ impl<E: Effect> StepRunner<'_, E> {
         Err(Self::contended(step))
     }
 
+    /// Records that a step is undone, together with the steps that it covers. A ledger in the cluster can write these records one
+    /// after the other. If the process is killed in between, the next rollback finds that the subject is already back.
+    pub(super) async fn note_undone(&self, step: &Step<E>) -> Result<(), OperationError> {
+        let covered = self.covered.get(&step.id).map(Vec::as_slice).unwrap_or_default();
+        for _ in 0..MOST_ATTEMPTS {
+            self.rate_limit.turn().await;
+            let (mut changes, mut records) = (Vec::new(), Vec::new());
+            for step in std::iter::once(&step.id).chain(covered) {
+                if self.state(step) == Some(State::UndoDone) {
+                    continue;
+                }
+                let now = self.ambient.now();
+                let (change, record) =
+                    lock(&self.journal).record(step, State::UndoDone, now, Noted::default())?;
+                changes.push(change);
+                records.push((step, record));
+            }
+            if records.is_empty() {
+                return Ok(());
+            }
+            match self.ledger.write(changes, Transaction::default()).await {
+                Ok(revision) => {
+                    for (step, record) in records {
+                        lock(&self.journal).recorded(step, record, revision);
+                    }
+                    return Ok(());
+                }
+                Err(OperationError::Commit(
+                    CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. },
+                )) => {
+                    for (step, _) in records {
+                        self.reread(step).await?;
+                    }
+                    self.make_sure_of_guards().await?;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Err(Self::contended(step))
+    }
+
     /// Changes keys and writes the record in one transaction. On a conflict, reads the keys again and retries.
     pub(super) async fn swap(
         &self,
@@ -241,7 +301,7 @@ impl<E: Effect> StepRunner<'_, E> {
                 // done. In the second case, a new holder of the operation lease changed the objects, and may have changed them
                 // back.
                 Err(error) if error.is_about_one_object() => {
-                    self.reread(step).await?;
+                    self.reread(&step.id).await?;
                     self.make_sure_of_guards().await?;
                     if self.state(&step.id) != Some(to) {
                         return Err(error);
@@ -265,9 +325,9 @@ impl<E: Effect> StepRunner<'_, E> {
     }
 
     /// Reads the record of a step again, for example after the answer to a commit was lost.
-    async fn reread(&self, step: &Step<E>) -> Result<(), OperationError> {
-        let found = Journal::read_record(self.ledger, &step.id).await?;
-        lock(&self.journal).replace(&step.id, found);
+    async fn reread(&self, step: &StepId) -> Result<(), OperationError> {
+        let found = Journal::read_record(self.ledger, step).await?;
+        lock(&self.journal).replace(step, found);
         Ok(())
     }
 
@@ -293,7 +353,7 @@ impl<E: Effect> StepRunner<'_, E> {
             Err(OperationError::Commit(
                 CommitError::Conflict { .. } | CommitError::OutcomeUnknown { .. },
             )) => {
-                self.reread(step).await?;
+                self.reread(&step.id).await?;
                 self.make_sure_of_guards().await?;
                 Ok(self.state(&step.id) == Some(to))
             }

@@ -54,8 +54,9 @@ impl State {
             (from, to),
             (None | Some(Started), Started | Done | Failed)
                 | (Some(Failed | UndoDone), Started | Done)
-                // A repeated wait.
+                // A repeated wait, forward and back.
                 | (Some(Done), Done)
+                | (Some(UndoDone), UndoFailed)
                 | (Some(Failed), Failed)
                 | (Some(Done | Failed | UndoStarted | UndoDone | UndoFailed), Reset)
                 | (
@@ -117,7 +118,7 @@ mod tests {
             (Some(Done), &[Done, UndoStarted, UndoDone, UndoFailed, Reset]),
             (Some(Failed), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed, Reset]),
             (Some(UndoStarted), &[UndoStarted, UndoDone, UndoFailed, Reset]),
-            (Some(UndoDone), &[Started, Done, Reset]),
+            (Some(UndoDone), &[Started, Done, UndoFailed, Reset]),
             (Some(Reset), &[Started, Done, Failed, UndoStarted, UndoDone, UndoFailed]),
             (Some(UndoFailed), &[UndoStarted, UndoDone, UndoFailed, Reset]),
         ];

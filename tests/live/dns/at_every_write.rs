@@ -85,7 +85,7 @@ impl Gated {
     /// Rolls the operation back, and checks that the zone and the cluster are as before.
     async fn undone(&self, operation: &str, trouble: Trouble, context: &str) {
         let words = format!("dns rollback {operation} --yes --lock-ttl 2 --take-over");
-        let code = if is_soak() { self.meet(&words, trouble).await } else { None };
+        let code = self.meet(&words, trouble).await;
         match code {
             None => drop(self.world.netsurgeon(&words).expect(0)),
             Some(code) => assert_eq!(code, 0, "{context}"),
@@ -167,7 +167,7 @@ fn points(writes: usize) -> Box<dyn Iterator<Item = Trouble>> {
 }
 
 /// A kill before or after any write of the ledger leaves one operation, which the same command completes, and which can be
-/// rolled back. In `make soak` the rollback is killed at the same write.
+/// rolled back. The rollback is killed at the same write.
 #[tokio::test]
 async fn cutover_that_is_killed_at_a_write_of_its_ledger_is_continued() {
     let gated = Gated::start().await;

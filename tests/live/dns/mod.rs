@@ -16,12 +16,13 @@ mod selected;
 mod skipped;
 mod staged;
 mod views;
+mod way_back;
 
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use netsurgeon::nameserver::{Key, Kind, Record, Server};
+use netsurgeon::nameserver::{Key, Kind, Record, Server, Soa};
 use serde_json::{Value, json};
 
 use crate::rig::api::object_path;
@@ -54,7 +55,7 @@ struct World {
     mirror: Cluster,
     new: Balancer,
     _old: Balancer,
-    _resolver: NameServer,
+    resolver: NameServer,
     secondary: NameServer,
     primary: NameServer,
     authority: Authority,
@@ -117,6 +118,13 @@ impl World {
         Self::of(sides, names, down, servers).await
     }
 
+    /// Starts one whose zone has these records, and whose primary has these further options.
+    async fn start_under(names: &[&str], records: &str, options: &str) -> Self {
+        let sides = Sides::start(&[PRIMARY, SECONDARY, RESOLVER]).await;
+        let servers = name_servers_of(records, "", options).await;
+        Self::of(sides, names, &[], servers).await
+    }
+
     /// One of two clusters, and the primary, the secondary and the resolver of their zone.
     async fn of(
         sides: Sides,
@@ -130,17 +138,7 @@ impl World {
             serve(&cluster, name, json!({"ip": OLD})).await;
             serve(&mirror, name, json!({"ip": at})).await;
         }
-        Self {
-            mirror,
-            new,
-            _old: old,
-            _resolver: resolver,
-            secondary,
-            primary,
-            authority,
-            workspace,
-            cluster,
-        }
+        Self { mirror, new, _old: old, resolver, secondary, primary, authority, workspace, cluster }
     }
 
     fn key_file(&self) -> String {
@@ -202,6 +200,12 @@ impl World {
         let answer = server().ask(&name, Kind::A).await.expect("an answer");
         let data = answer.of(Kind::A).into_iter().map(str::to_owned).collect();
         (data, answer.records.first().map_or(0, |record| record.ttl))
+    }
+
+    /// The serial number of the zone at the primary. It grows by one with each update.
+    async fn serial(&self) -> u32 {
+        let answer = server().ask(ZONE, Kind::Soa).await.expect("an answer");
+        answer.records.iter().find_map(Soa::of).expect("an SOA").serial
     }
 
     /// Everything that the program has recorded in the cluster, as text.

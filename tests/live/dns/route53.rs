@@ -294,3 +294,32 @@ async fn killed_cutover_in_route53_is_continued_by_the_same_command() {
     let seen = visitor.take();
     assert!(seen.failures.is_empty(), "{:?} of {}", seen.failures, seen.all());
 }
+
+/// A policy denies changes of one name. The requests with this name and others are sent again without it.
+#[tokio::test]
+async fn denied_name_in_route53_does_not_stop_the_others() {
+    let world = Hosted::start(&["www", "docs", "shop"]).await;
+    let before = world.api.sets(&world.zone).await;
+    let plan = world.plan("--shares 50");
+    let operation = world.netsurgeon(&format!("dns cutover --plan {plan} --stage 1 --yes -o json")).expect(0);
+    let operation = operation.json()["operation"].as_str().expect("an id").to_owned();
+    let docs = format!("docs.{ZONE}");
+    let proxy = Proxy::denying(PROXY.parse().expect("an address"), API.parse().expect("an address"), &docs);
+    let denied = |words: &str| {
+        let mut command = world.command(words);
+        command.env("AWS_ENDPOINT_URL_ROUTE_53", &proxy.url);
+        let ran = ran(words, command).expect(3);
+        says(&ran.err, &[&format!("/{docs}: "), "AccessDenied"]);
+    };
+    denied("dns cutover --stage 2 --yes");
+    assert_eq!(world.weights("docs").await, [("CNAME".to_owned(), 50)]);
+    let www = simple(&format!("www.{ZONE}."), RrType::A, 4, &[NEW]);
+    assert!(world.api.sets(&world.zone).await.contains(&www), "the others go on");
+    let back = format!("dns rollback {operation} --yes");
+    denied(&back);
+    let old = simple(&www.name, RrType::A, 4, &[OLD]);
+    assert!(world.api.sets(&world.zone).await.contains(&old), "the others go back");
+    assert_eq!(world.weights("docs").await, [("CNAME".to_owned(), 50)]);
+    world.netsurgeon(&back).expect(0);
+    assert_eq!(world.api.sets(&world.zone).await, before);
+}

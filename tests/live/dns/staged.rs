@@ -62,7 +62,9 @@ async fn names_move_in_stages_and_back_without_a_failed_request() {
         assert!(ended.err.contains(&hint), "{}", ended.err);
     }
 
+    let serial = world.serial().await;
     let back = world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(0);
+    assert_eq!(world.serial().await, serial + 2, "one update for each name");
     assert!(back.err.contains("rolled back"), "{}", back.err);
     assert_eq!(world.records().await, before, "every record is as before");
     shares(0.0).await;
