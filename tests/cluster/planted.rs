@@ -20,6 +20,9 @@ use super::ledger::connect;
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::run::{Run, run, says};
 
+/// Damages the data of a record.
+type Damage = fn(&mut Value);
+
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Of netsurgeon's records.
 const NAMESPACE: &str = "netsurgeon";
@@ -187,7 +190,7 @@ async fn damaged_or_copied_records_neither_run_nor_hide_nor_block_the_others() {
     let elsewhere = stage.plan("another-cluster", "http://127.0.0.1:1");
     stage.plant("dns-cutover-copied", "another-cluster", &elsewhere, Value::Null).await;
     stage.plant("dns-cutover-hidden", &stage.id, &elsewhere, Value::Null).await;
-    let damaged: [(&str, fn(&mut Value)); 6] = [
+    let damaged: [(&str, Damage); 6] = [
         ("garbage", |data| data["records"] = "{".into()),
         ("many", |data| data["shards"] = "30000000".into()),
         ("most", |data| data["shards"] = u64::MAX.to_string().into()),

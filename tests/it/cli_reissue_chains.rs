@@ -7,6 +7,9 @@ use std::path::Path;
 use crate::cli_reissue::{KINDS, PASSWORD, judged, made, openssl, reissue, reissued, sign_by};
 use crate::program::run_in;
 
+/// Another notation of a PEM text.
+type Notation = fn(&str) -> String;
+
 const EC: &str = "ecparam -name prime256v1 -genkey -noout -out";
 
 fn read(folder: &Path, file: &str) -> String {
@@ -113,27 +116,25 @@ fn intermediate_certificates_are_used_and_kept() {
     assert_eq!(read(at, "apiserver.crt").matches("BEGIN CERTIFICATE").count(), 2);
 }
 
+/// Returns a PEM text with lines of another length.
+fn in_lines(text: &str, length: usize) -> String {
+    let (head, rest) = text.trim().split_once('\n').unwrap();
+    let (body, end) = rest.rsplit_once('\n').unwrap();
+    let body = body.replace('\n', "");
+    let lines: Vec<&str> = body.as_bytes().chunks(length).map(|line| str::from_utf8(line).unwrap()).collect();
+    format!("{head}\n{}\n{end}\n", lines.join("\n"))
+}
+
 /// Go reads lines of any length, with blanks, line breaks of DOS, headers, and text around the block.
 #[test]
 fn pem_is_read_in_every_notation_that_go_reads() {
-    let joined = |text: &str| {
-        let (head, rest) = text.trim().split_once('\n').unwrap();
-        let (body, end) = rest.rsplit_once('\n').unwrap();
-        (head.to_string(), body.replace('\n', ""), end.to_string())
-    };
-    let in_lines = |text: &str, length: usize| {
-        let (head, body, end) = joined(text);
-        let lines: Vec<&str> =
-            body.as_bytes().chunks(length).map(|line| str::from_utf8(line).unwrap()).collect();
-        format!("{head}\n{}\n{end}\n", lines.join("\n"))
-    };
-    let notations: [(&str, Box<dyn Fn(&str) -> String>); 6] = [
-        ("76 characters", Box::new(move |text| in_lines(text, 76))),
-        ("one line", Box::new(move |text| in_lines(text, 100_000))),
-        ("lines of DOS", Box::new(|text| text.replace('\n', "\r\n"))),
-        ("blanks", Box::new(|text| text.replace('\n', " \t\n"))),
-        ("empty lines", Box::new(|text| text.replace("-----\n", "-----\n\n"))),
-        ("text around", Box::new(|text| format!("Bag: x\n    subject=a\n{text}the end"))),
+    let notations: [(&str, Notation); 6] = [
+        ("76 characters", |text| in_lines(text, 76)),
+        ("one line", |text| in_lines(text, 100_000)),
+        ("lines of DOS", |text| text.replace('\n', "\r\n")),
+        ("blanks", |text| text.replace('\n', " \t\n")),
+        ("empty lines", |text| text.replace("-----\n", "-----\n\n")),
+        ("text around", |text| format!("Bag: x\n    subject=a\n{text}the end")),
     ];
     for (name, notation) in notations {
         let folder = made(&KINDS[3], &KINDS[3]);

@@ -304,12 +304,12 @@ async fn every_run_is_in_the_report() {
         let text = page.split(&format!("<table class=\"{class}\">")).nth(1).expect("a table");
         text.split("</table>").next().unwrap_or_default().split("<tr><td>").skip(1).collect::<Vec<_>>()
     };
-    let (mut pauses, runs) = (table("pauses"), table("runs"));
-    pauses.retain(|row| !row.contains("manual step"));
-    assert_eq!((pauses.len(), runs.len()), (2, 3), "{pauses:?}");
+    let (mut stops, runs) = (table("pauses"), table("runs"));
+    stops.retain(|row| !row.contains("manual step"));
+    assert_eq!((stops.len(), runs.len()), (2, 3), "{stops:?}");
     let facts = ["paused: gate <code>http</code> is closed: HTTP status 503", "the process was killed"];
     for (number, fact) in facts.into_iter().enumerate() {
-        assert!(pauses[number].contains(fact) && runs[number].contains(fact), "{fact}: {pauses:?} {runs:?}");
+        assert!(stops[number].contains(fact) && runs[number].contains(fact), "{fact}: {stops:?} {runs:?}");
     }
     assert!(runs[0].contains("<td>6</td>") && runs[2].contains("soaking"), "{runs:?}");
 }

@@ -176,7 +176,10 @@ async fn operation_of_another_version_that_has_ended_does_not_have_to_be_complet
         let record = EtcdRecord::new(&store, "one", OPERATION);
         Recorded::<RangeRewrite>::open(OPERATION, &record).await.expect("it can be shown");
         let refused =
-            Recorded::<RangeRewrite>::open_to_change(OPERATION, &record).await.err().expect("it is refused");
+            Recorded::<RangeRewrite>::open_to_change(OPERATION, &record, &drifted.plan.header.cluster)
+                .await
+                .err()
+                .expect("it is refused");
         assert_eq!(refused.hints.concat().contains("operation forget"), is_over, "{:?}", refused.hints);
     }
 }

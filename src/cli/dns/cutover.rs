@@ -244,7 +244,8 @@ async fn resumed(
     goal: Goal,
 ) -> Result<Outcome, Failure> {
     let session = session.with_gates(gates.resolve()?);
-    let ran = session.resume(id, gates, goal).await?;
+    // Boxed, because the future is large.
+    let ran = Box::pin(session.resume(id, gates, goal)).await?;
     conclude(context, &ran)
 }
 

@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn waiver_of_a_rollback_replaces_forward_waiver_only() {
-        let waiver = |subject: &str, back, at| Waiver { back, at, ..Waiver::of(subject, back, "", at) };
+        let waiver = |subject: &str, back, at| Waiver { at, ..Waiver::of(subject, back, "", at) };
         let mut list = Vec::new();
         add(&mut list, &[waiver("a", false, 1), waiver("b", true, 1)]);
         add(&mut list, &[waiver("a", true, 2), waiver("b", false, 2), waiver("b", true, 3)]);

@@ -134,7 +134,7 @@ async fn rollback_that_is_killed_before_its_first_step_is_resumed_as_a_rollback(
 async fn update_that_arrives_after_a_rollback_is_reverted() {
     let gated = Gated::start().await;
     gated.troubles.hold_after(&["share-100/www", "started"]);
-    let mut command = command(&gated.world.cluster, &format!("{} --parallel 1", gated.cutover()));
+    let mut command = gated.world.command(&format!("{} --parallel 1", gated.cutover()));
     command.env("KUBECONFIG", &gated.kubeconfig);
     let mut sleeper = Watched::start(command);
     tokio::time::timeout(PATIENCE, gated.troubles.holds()).await.expect("the check of the fencing token");
@@ -145,7 +145,6 @@ async fn update_that_arrives_after_a_rollback_is_reverted() {
     let said = sleeper.err.lock().unwrap().join("\n");
     assert!(said.contains("lost"), "{said}");
     assert_eq!(gated.world.addresses("www").await.0, [OLD], "{said}");
-    println!("{said}");
 }
 
 fn is_soak() -> bool {

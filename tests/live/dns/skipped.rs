@@ -132,7 +132,11 @@ async fn change_of_another_client_is_never_overwritten() {
     assert_eq!(world.addresses("www").await, (vec![OLD.to_owned()], TTL));
     assert_eq!(world.addresses("later").await, (vec!["192.0.2.98".to_owned()], 2));
 
-    // The same command skips the names again. The refusal of `forget` has the command that ends the rollback.
+    names_are_given_up(&world, operation).await;
+}
+
+/// The same command skips the names again. The refusal of `forget` has the command that ends the rollback.
+async fn names_are_given_up(world: &World, operation: &str) {
     world.netsurgeon(&format!("dns rollback {operation} --yes")).expect(3);
     let forget = world.netsurgeon(&format!("operation forget {operation}")).expect(1);
     let options = [" --give-up api.", " --give-up later."].map(|option| format!("{option}{ZONE}")).concat();

@@ -26,7 +26,7 @@ fn shown(program: &Watched) -> Value {
 
 /// Starts a server at the address of the secondary that has the records of the mirror, and never receives changes.
 async fn start_stuck(names: &[&str]) -> NameServer {
-    let records: String = names.iter().map(|name| format!("{name} 2 IN A {NEW}\n")).collect();
+    let records = names.iter().map(|name| format!("{name} 2 IN A {NEW}\n")).collect::<Vec<_>>().concat();
     let file = zone_file(ZONE, "ns1", [PRIMARY, SECONDARY], &records);
     let zone = format!("zone \"{ZONE}\" {{ type primary; file \"zone\"; }};");
     NameServer::start(SECONDARY.parse().expect("an address"), "recursion no;", &zone, &[("zone", &file)])
