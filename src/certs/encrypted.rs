@@ -7,7 +7,7 @@ use x509_cert::der::{Decode, Result as DerResult};
 use zeroize::Zeroizing;
 
 use super::body::pieces;
-use super::key::KeyError;
+use super::error::KeyError;
 use super::names;
 use super::pem::Block;
 

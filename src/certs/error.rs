@@ -1,8 +1,8 @@
-//! Why a certificate cannot be reissued.
+//! Why a certificate cannot be reissued, and why a private key cannot be used.
 
 use time::OffsetDateTime;
 
-use super::{CertError, KeyError};
+use super::CertError;
 
 /// Why a certificate cannot be reissued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,4 +67,45 @@ impl From<x509_cert::der::Error> for ReissueError {
     fn from(error: x509_cert::der::Error) -> Self {
         Self::Encoding(error.to_string())
     }
+}
+
+/// Why a private key cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The text contains no private key.
+    #[error("it contains no private key")]
+    None,
+    /// The text contains no private key, but a block that is not valid PEM.
+    #[error("it contains no private key: the PEM block at line {line} is ignored, because {reason}")]
+    Ignored {
+        /// The line of the block, counted from 1.
+        line: usize,
+        /// Why the block is not valid.
+        reason: &'static str,
+    },
+    /// The key is encrypted, and no password was given.
+    #[error("it is encrypted, and no password was given")]
+    NeedsPassword,
+    /// The key cannot be decrypted.
+    #[error("it cannot be decrypted: the password is wrong")]
+    WrongPassword,
+    /// Decryption would need too much CPU time or memory.
+    #[error("its decryption needs more than 10,000,000 rounds of PBKDF2, or more than 256 MiB for scrypt")]
+    TooCostly,
+    /// The key is encrypted in a way that netsurgeon does not decrypt. Supported is PBES2 with AES in mode CBC or GCM, and with
+    /// PBKDF2 with SHA-2 or scrypt (RFC 8018).
+    #[error("it is encrypted with {0}, which netsurgeon does not decrypt")]
+    Cipher(String),
+    /// The key has an unsupported algorithm. The supported algorithms are RSA with at least 2048 bits, ECDSA on P-256, P-384 or
+    /// P-521, and Ed25519.
+    #[error(
+        "it is {0}; netsurgeon supports RSA (2048 bits or more), ECDSA (P-256, P-384, P-521) and Ed25519"
+    )]
+    Unsupported(String),
+    /// The content of the block is not a private key.
+    #[error("it is damaged: {0}")]
+    Damaged(String),
+    /// The cryptographic library failed.
+    #[error("{0}")]
+    Failed(String),
 }

@@ -5,7 +5,7 @@ use x509_cert::der::asn1::{AnyRef, ObjectIdentifier, UintRef};
 use x509_cert::der::{Decode, Result as DerResult, Tag};
 
 use super::body::{context, pieces};
-use super::key::KeyError;
+use super::error::KeyError;
 use super::names;
 
 /// RSA keys that netsurgeon can use have at least this many bits, as the cryptographic library requires.

@@ -14,8 +14,8 @@ mod reissue;
 mod trust;
 
 pub use authority::Authority;
-pub use error::ReissueError;
-pub use key::{KeyError, PrivateKey};
+pub use error::{KeyError, ReissueError};
+pub use key::PrivateKey;
 pub use pem::{IgnoredBlock, ignored};
 pub use read::{
     CertError, Certificate, PublicKey, certificates, has_only_certificates, request_to_pem, to_pem,

@@ -2,17 +2,16 @@
 //! only on this plan.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::mix::{Split, share};
+use super::mix::share;
 use super::probe::Probing;
 use super::published::{Annotating, Annotations, Published};
 use super::seen::{SeenShare, ShareQuery};
+use super::service::Service;
 use crate::nameserver::{Kind as RecordKind, RecordSet, SetChange};
 use crate::operation::{Effect, Journal, Kind, Stage, State, StepId, WaitKind, Work as _};
 
@@ -60,78 +59,6 @@ pub struct Cutover {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
-}
-
-/// The DNS provider that hosts a zone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "provider", rename_all = "kebab-case")]
-pub enum Service {
-    /// Name servers that accept dynamic updates (RFC 2136).
-    #[serde(rename = "rfc2136")]
-    Rfc2136 {
-        /// The name server that accepts updates of the zone.
-        server: SocketAddr,
-        /// The TSIG key that signs updates; `None` if updates are not signed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        key: Option<KeyFile>,
-    },
-    /// Amazon Route 53.
-    #[serde(rename = "route53")]
-    Route53 {
-        /// Id of the hosted zone.
-        id: String,
-        /// Whether the zone is private, so that only clients in its networks (VPCs) can resolve its names.
-        private: bool,
-    },
-    /// The ExternalDNS of the cluster. netsurgeon changes the annotations of objects, and ExternalDNS changes the records.
-    #[serde(rename = "external-dns")]
-    ExternalDns {
-        /// A name server of the zone.
-        server: SocketAddr,
-        /// Maximum time until ExternalDNS writes a change, in seconds.
-        delay: u64,
-    },
-}
-
-impl Service {
-    /// Returns the TSIG key that signs updates.
-    pub fn key(&self) -> Option<&KeyFile> {
-        match self {
-            Self::Rfc2136 { key, .. } => key.as_ref(),
-            Self::Route53 { .. } | Self::ExternalDns { .. } => None,
-        }
-    }
-
-    /// Returns how the provider splits clients between old and new targets.
-    pub(super) fn split(&self) -> Split {
-        match self {
-            Self::Rfc2136 { .. } | Self::ExternalDns { .. } => Split::Addresses,
-            Self::Route53 { .. } => Split::Weights,
-        }
-    }
-}
-
-/// Formats the provider, for example as `192.0.2.53:53 (key `mover`)` or as `Route 53, hosted zone Z123 (private)`.
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rfc2136 { server, key: Some(key) } => write!(f, "{server} (key `{}`)", key.name),
-            Self::Rfc2136 { server, key: None } => write!(f, "{server} (unsigned)"),
-            Self::Route53 { id, private } => {
-                write!(f, "Route 53, hosted zone {id}{}", if *private { " (private)" } else { "" })
-            }
-            Self::ExternalDns { server, .. } => write!(f, "{server}, which ExternalDNS updates"),
-        }
-    }
-}
-
-/// Location of the TSIG key. A plan never contains the key itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyFile {
-    /// Name of the key.
-    pub name: String,
-    /// Path of the key file on the machine that created the plan. On another machine, the user gives the path on that machine.
-    pub file: PathBuf,
 }
 
 /// The share of clients that the mirror gets, in percent.

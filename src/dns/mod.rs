@@ -22,7 +22,7 @@
 //! The operation is recorded in the cluster ([`ClusterSession`](crate::session::ClusterSession)). Each DNS provider is one file
 //! in [`provider`].
 
-mod confirmation;
+pub mod answers;
 mod cutover;
 pub mod external_dns;
 mod live;
@@ -34,6 +34,7 @@ mod provider;
 mod published;
 pub mod run;
 mod seen;
+mod service;
 mod situation;
 pub mod space;
 mod stages;
@@ -42,9 +43,10 @@ mod views;
 mod waiver;
 mod way_home;
 
-pub use cutover::{Awaited, Change, Cutover, KIND, KeyFile, Name, Ownership, Point, Service, Share};
+pub use cutover::{Awaited, Change, Cutover, KIND, Name, Ownership, Point, Share};
 pub use plan::{Facts, Found, LeftOut, PlanOptions, Planned, Refusal, TOO_MANY_TARGETS, plan};
 pub use probe::{Prober, Probing, Scheme, Served, addresses};
 pub use published::{Annotating, Annotations, Object, ObjectKind, Published};
 pub use seen::{SeenShare, ShareQuery};
+pub use service::{KeyFile, Service};
 pub use situation::{Situation, Standing};

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::cutover::{Cutover, Name, Ownership, Service, Share};
+use super::cutover::{Cutover, Name, Ownership, Share};
 use super::external_dns::{HOLDER, owner, with_owner};
 use super::mix::mix;
 use super::probe::Probing;
 use super::published::Published;
 use super::seen::ShareQuery;
+use super::service::Service;
 use super::space::MOST_NAMES;
 use super::target;
 use crate::nameserver::{Alias, Kind, Record, RecordSet, have_same_data};
@@ -512,7 +513,7 @@ mod tests {
         let work = planned(&facts, &[10, 100]);
         assert_eq!(stages(&work), ["return", "share 100", "confirm 100", "soak 100"]);
         let back: Vec<String> = work.way_back().into_iter().map(|stage| stage.name).collect();
-        assert_eq!(back, ["share", "return"]);
+        assert_eq!(back, ["share", "return", "resolve"]);
     }
 
     #[test]

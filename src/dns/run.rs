@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use serde::Serialize;
 use tokio::time::timeout;
 
-use super::cutover::{Awaited, Cutover, KIND, Name, Point, Service};
+use super::cutover::{Awaited, Cutover, KIND, Point};
 use super::live::Live;
 use super::plan::Refusal;
 use super::probe::Prober;
 use super::progress::Tally;
 use super::provider::{self, Provider};
 use super::seen::ShareQuery;
-use super::situation::{Situation, Standing};
+use super::service::Service;
+use super::situation::Situation;
 use super::views::refuse_other_view;
 use super::waiver::{planned, waivers};
-use crate::nameserver::{AT_ONCE, Key, Server, are_same, described, described_with_ttls};
+use crate::nameserver::{AT_ONCE, Key, Server};
 use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck, WaitKind as _, Waiver};
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
@@ -319,7 +319,7 @@ impl CutoverSession {
     ) -> Result<Report, Failure> {
         let arrival = self.carry(recorded, holding, provider, Heading::Back).await?;
         let Arrival::There(report) = arrival else { return Ok(Report::default()) };
-        // A server of somebody else that does not return the old records does not keep the cutover from its end.
+        // A name server that does not return the old records does not prevent the end of the rollback.
         let is_back = report.stuck.iter().all(is_unconfirmed);
         let status = if is_back { Status::RolledBack } else { Status::Stuck };
         holding.set_status(recorded, status).await?;
@@ -440,62 +440,4 @@ impl From<Refusal> for Failure {
         let hint = refusal.hint();
         Self::refused(refusal.to_string()).hints(hint)
     }
-}
-
-/// The records that name servers return for a name now.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Seen {
-    /// The records at the server that accepts updates, or the error.
-    pub server: String,
-    /// The records at the resolver, or the error. After a change, a resolver returns the old records until their TTL ends.
-    pub resolver: String,
-    /// How the records at the server differ from the expected records. For a name that was given up, no records are expected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub difference: Option<String>,
-    /// The share of requests that the mirror gets now, in percent, if Prometheus returns a share.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
-    /// Why the share is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub share_error: Option<String>,
-}
-
-/// Queries every name of a cutover, in the order of the plan. `key`: the key of the plan, if this host has it.
-pub async fn look(work: &Cutover, situation: &Situation, key: Option<Key>) -> Vec<Seen> {
-    let (provider, resolver) = (provider::reader(work, key).await, Server::new(work.resolver, None));
-    let provider = provider.as_deref().map_err(|failure| failure.error.to_string());
-    let mut asked = Vec::with_capacity(work.names.len());
-    for (name, standing) in work.names.iter().zip(&situation.names) {
-        asked.push(seen((work, name), standing, provider.clone(), &resolver));
-    }
-    stream::iter(asked).buffered(AT_ONCE).collect().await
-}
-
-async fn seen(
-    (work, name): (&Cutover, &Name),
-    standing: &Standing,
-    provider: Result<&dyn Provider, String>,
-    resolver: &Server,
-) -> Seen {
-    let (kinds, expected, is_given_up) = (name.kinds(), &standing.expected, standing.given_up.is_some());
-    let read = async { provider?.read(&name.name, &kinds).await.map_err(|fault| fault.to_string()) };
-    let share = async { Some(work.seen.as_ref()?.of(&name.name).await) };
-    let (at_server, at_resolver, share) = tokio::join!(read, resolver.sets(&name.name, &kinds, true), share);
-    let difference = match &at_server {
-        Ok(sets) if is_given_up || are_same(sets, expected) => None,
-        Ok(sets) => {
-            let (present, expected) = (described_with_ttls(sets), described_with_ttls(expected));
-            Some(format!("{present} instead of {expected}"))
-        }
-        Err(_) if is_given_up => None,
-        Err(_) => Some("the current records could not be read".to_string()),
-    };
-    let server = at_server.map_or_else(|error| error, |sets| described(&sets));
-    let resolver = at_resolver.map_or_else(|error| error.to_string(), |sets| described(&sets));
-    let (share, share_error) = match share {
-        None => (None, None),
-        Some(Ok(share)) => (Some(share), None),
-        Some(Err(error)) => (None, Some(error)),
-    };
-    Seen { server, resolver, difference, share, share_error }
 }

@@ -6,8 +6,9 @@
 
 use futures_util::{StreamExt as _, stream};
 
-use super::cutover::{Cutover, Name, Service};
+use super::cutover::{Cutover, Name};
 use super::provider::Provider;
+use super::service::Service;
 use crate::nameserver::{AT_ONCE, Server, are_same, described, is_answer};
 use crate::session::{Failure, first_few};
 

@@ -1,4 +1,4 @@
-//! The straight way back of a cutover: one update for each name, from the records that it has now to its old records.
+//! The straight rollback of a cutover: one update for each name, from the records that it has now to its old records.
 //!
 //! The journal does not decide where this way starts, because a process can have been killed before it recorded its last change.
 //! The way starts at the point of the cutover whose records the name has now. If the name has the records of no point, another

@@ -65,7 +65,7 @@ pub trait Work: Send + Sync {
 /// A step whose undo also undoes earlier steps of its subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortcut<E: Effect> {
-    /// The last step of the subject that has started. Its action describes the whole way back.
+    /// The last step of the subject that has started. Its action describes the whole rollback.
     pub step: Step<E>,
     /// The earlier steps that are undone with it.
     pub covers: Vec<StepId>,

@@ -25,7 +25,6 @@ pub mod rehearse;
 pub mod replan;
 pub mod reserved;
 pub mod rewriting;
-mod routers;
 pub mod run;
 pub mod simulate;
 pub mod stages;

@@ -30,7 +30,7 @@ pub(super) struct BodyLimit;
 
 impl Intercept for BodyLimit {
     fn name(&self) -> &'static str {
-        "netsurgeon::BodyLimit"
+        "BodyLimit"
     }
 
     fn modify_before_deserialization(

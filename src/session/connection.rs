@@ -2,7 +2,6 @@
 //! session with etcd only.
 
 use std::num::NonZeroU32;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,13 +16,13 @@ use super::lease::LeaseTerms;
 use super::metrics::{Figures, Metrics};
 use super::said::Said;
 use super::sealing::same_seal;
+use super::servers::alive;
 use super::time::StoredTime;
 use super::voice::Voice;
 use crate::kube_api::Cluster;
 use crate::operation::{self, Ambient, EtcdLedger, Journal, Lock};
 use crate::store::etcd::EtcdStore;
 use crate::store::seal::Sealed;
-use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::{Layout, Survey};
 
 /// Default time after which the operation lease of a killed process expires.
@@ -136,7 +135,7 @@ impl Session {
         let id = Survey::identity(store.as_ref(), &layout).await?.ok_or_else(|| {
             Failure::refused("this etcd has no namespace `kube-system`").hint("check `--etcd-prefix`")
         })?;
-        let alive = alive(&store, &layout).await?;
+        let alive = alive(&*store, &layout).await?;
         if let Some(server) = answers {
             let text = format!("an API server answers: {server}");
             return Err(
@@ -151,7 +150,7 @@ impl Session {
                 pause.as_secs()
             ));
         }
-        let time = StoredTime::read(&store, &layout).await;
+        let time = StoredTime::read(&*store, &layout).await;
         if !time.is_of_the_cluster() {
             voice.warn(
                 "etcd has no Lease of the control plane, so the time of the cluster is not known; dates use the clock of this host",
@@ -247,17 +246,4 @@ pub fn show(metrics: &Metrics, voice: &Voice, figures: impl Figures + 'static) {
 /// Returns whether the operation lease of a cluster is held for this operation.
 pub fn is_leased(held: Option<&operation::Held>, operation: &str) -> bool {
     held.is_some_and(|held| held.claim.operation == operation)
-}
-
-/// Returns the addresses of the API servers that have a lease in etcd. Each API server renews its own lease, which expires 15 s
-/// after the API server ends (`DefaultEndpointReconcilerTTL`, `pkg/controlplane/instance.go`, v1.36.3).
-pub(super) async fn alive(store: &LiveEtcd, layout: &Layout) -> Result<Vec<String>, Failure> {
-    let prefix = layout.api_server_leases();
-    let mut found = Vec::new();
-    let mut visit = |record: Record<'_>| {
-        found.push(String::from_utf8_lossy(record.key.get(prefix.len()..).unwrap_or_default()).into_owned());
-        ControlFlow::Continue(())
-    };
-    store.scan(&[KeyRange::prefix(prefix.clone())], None, &mut visit).await?;
-    Ok(found)
 }

@@ -19,6 +19,7 @@ mod recorded;
 mod refusals;
 mod said;
 mod sealing;
+mod servers;
 mod time;
 mod vigil;
 pub mod voice;

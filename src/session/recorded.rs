@@ -82,7 +82,9 @@ impl<W: Kind + Work> Recorded<W> {
             "operation `{operation}` is for cluster `{planned}`, but this cluster is `{cluster}`: its record was copied"
         );
         Err(Failure::refused(text).hint("check `--kubeconfig`, `--context` and `--etcd-endpoints`").hint(
-            format!("this operation cannot run here; its record is {place}: delete it if nobody needs it"),
+            format!(
+                "this operation cannot run here; its record is {place}: delete it if no operator needs it"
+            ),
         ))
     }
 }

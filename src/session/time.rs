@@ -3,9 +3,9 @@
 
 use tokio::time::Instant;
 
-use super::LiveEtcd;
-use super::connection::alive;
+use super::servers::alive;
 use crate::operation::{Ambient, SystemAmbient};
+use crate::store::ReadStore;
 use crate::survey::{Layout, Survey};
 
 /// The time of a cluster when it was read from etcd. The monotonic clock of this host continues it.
@@ -19,7 +19,7 @@ pub struct StoredTime {
 impl StoredTime {
     /// Reads the time of the newest renewal of a Lease by the control plane. If no API server runs, the time can be later, so the
     /// clock of this host counts if it is ahead. If there is no Lease, returns the time of this host.
-    pub async fn read(store: &LiveEtcd, layout: &Layout) -> Self {
+    pub async fn read(store: &dyn ReadStore, layout: &Layout) -> Self {
         let renewed = Survey::last_renewal(store, layout).await.ok().flatten();
         let runs = alive(store, layout).await.is_ok_and(|servers| !servers.is_empty());
         let own = SystemAmbient.now();

@@ -8,7 +8,7 @@ use super::{KeyArgs, Origin};
 use crate::cli::api::KubeArgs;
 use crate::cli::output::{Tone, table};
 use crate::cli::{Context, Outcome};
-use crate::dns::run::{Seen, look};
+use crate::dns::answers::{Answers, query};
 use crate::dns::{Cutover, Situation, Standing};
 use crate::operation::{ClusterLock, Status};
 use crate::session::{ClusterSession, Failure, Settings, is_leased};
@@ -56,7 +56,7 @@ struct Shown<'a> {
 struct ShownName<'a> {
     #[serde(flatten)]
     standing: &'a Standing,
-    observed: Seen,
+    observed: Answers,
 }
 
 /// Runs the command.
@@ -70,7 +70,7 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
     let situation = Situation::of(&recorded, is_leased(held.as_ref(), &id)).repeating(&options);
     let (share, note) = args.key.seen(&recorded.plan.work, Origin::Journal)?;
     let work = Cutover { seen: share, ..recorded.plan.work };
-    let seen = look(&work, &situation, args.key.of_views(&work)?).await;
+    let seen = query(&work, &situation, args.key.of_views(&work)?).await;
     let names = situation.names.iter().zip(seen);
     let shown = Shown {
         version: 1,

@@ -9,8 +9,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::rfc2136::Rfc2136;
-use super::{Compared, Provider};
-use crate::dns::confirmation::{Behind, Expected};
+use super::{Behind, Compared, Expected, Provider};
 use crate::dns::published::{in_text, present};
 use crate::dns::way_home::Place;
 use crate::dns::{Annotating, Annotations, Change, Cutover, Name, Object, Published};

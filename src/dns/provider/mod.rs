@@ -1,6 +1,7 @@
 //! The DNS provider that hosts a zone, with only the functions that a cutover needs. Each provider is one file. To add a
 //! provider, implement [`Provider`], and add it to [`Service`] and to [`open`].
 
+mod behind;
 mod external_dns;
 mod rfc2136;
 mod route53;
@@ -11,11 +12,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 
+pub(super) use self::behind::{Behind, Expected, behind};
 use self::external_dns::ByExternalDns;
 use self::rfc2136::Rfc2136;
 use self::route53::Route53Zone;
-use super::confirmation::{Behind, Expected};
-use super::cutover::{Change, Cutover, Service};
+use super::cutover::{Change, Cutover};
+use super::service::Service;
 use super::way_home::Place;
 use crate::kube_api::Cluster;
 use crate::nameserver::{Key, Kind, RecordSet, Server, SetChange, are_same, described_with_ttls};

@@ -10,8 +10,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::Provider;
-use crate::dns::confirmation::{Behind, Expected, behind};
+use super::{Behind, Expected, Provider, behind};
 use crate::dns::{Change, Cutover};
 use crate::nameserver::{AT_ONCE, Kind, NameserverError, RecordSet, Server, Soa, described_with_ttls};
 use crate::operation::{Fault, Fence};

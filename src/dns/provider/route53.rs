@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex as Turn, oneshot};
 use tokio::time::{Instant, sleep};
 
-use super::{Compared, Provider};
-use crate::dns::confirmation::{Behind, Expected, behind};
+use super::{Behind, Compared, Expected, Provider, behind};
 use crate::dns::{Change, Cutover, Name};
 use crate::nameserver::{Kind, RecordSet, SetChange};
 use crate::operation::{Ambient as _, Fault, Fence, SystemAmbient};

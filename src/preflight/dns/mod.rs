@@ -1,7 +1,6 @@
 //! Checks before DNS names that point to a cluster are changed to point to its mirror.
 
 mod dns_rights;
-mod entries;
 mod external_dns;
 mod left_behind;
 mod names;
@@ -21,7 +20,7 @@ use std::path::Path;
 
 use tokio::sync::OnceCell;
 
-use self::entries::{Entry, Selected};
+use self::names::entries::{self, Entry, Selected};
 use crate::dns::external_dns::resource;
 use crate::dns::{Facts, Found, LeftOut, Probing, Published, TOO_MANY_TARGETS, addresses};
 use crate::kube_api::Cluster;

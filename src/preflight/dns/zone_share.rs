@@ -28,9 +28,8 @@ const MUCH: usize = 30;
 /// Checks which share of the names in a zone changes. `zone`: all names in the zone.
 fn judge(entries: &[Entry], zone: &BTreeSet<&str>) -> Judged {
     let (changed, all) = (entries.len(), zone.len());
-    let percent = changed.saturating_mul(100).checked_div(all).unwrap_or_default();
     let seen = format!("{changed} of the zone's {all} names");
-    if all >= FEW_NAMES && percent > MUCH {
+    if all >= FEW_NAMES && changed.saturating_mul(100) > all.saturating_mul(MUCH) {
         return Judged::warn(
             format!("{seen}, more than {MUCH} %"),
             "make sure that all these names must change, and change them in stages: `--name` selects names",

@@ -98,8 +98,8 @@ async fn process_that_slept_during_a_probe_changes_nothing() {
     let before = world.records().await;
     let host = format!("www.{ZONE}");
     world.new.behaves(&host, Behaviour::Hangs);
-    let words = format!("dns cutover --plan {} --all --yes --lock-ttl 2", world.plan(""));
-    let mut first = Watched::start(command(&world.cluster, &words));
+    let words = format!("dns cutover --plan {} --all --yes --lock-ttl 2", world.plan("--force probes"));
+    let mut first = Watched::start(world.command(&words));
     wait_until("the first process probes the mirror", PATIENCE, async || {
         let shown = world.netsurgeon("operation show -o json");
         let text = format!("{}{}", shown.out, shown.err);

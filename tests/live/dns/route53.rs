@@ -300,7 +300,7 @@ async fn killed_cutover_in_route53_is_continued_by_the_same_command() {
 async fn denied_name_in_route53_does_not_stop_the_others() {
     let world = Hosted::start(&["www", "docs", "shop"]).await;
     let before = world.api.sets(&world.zone).await;
-    let plan = world.plan("--shares 50");
+    let plan = world.plan("--shares 50 --force short-soak");
     let operation = world.netsurgeon(&format!("dns cutover --plan {plan} --stage 1 --yes -o json")).expect(0);
     let operation = operation.json()["operation"].as_str().expect("an id").to_owned();
     let docs = format!("docs.{ZONE}");

@@ -47,7 +47,7 @@ async fn rollback_does_not_depend_on_other_servers() {
     world.resolver.stop();
 
     let words = format!("dns rollback {operation} --yes -o json");
-    let mut program = Watched::start(command(&world.cluster, &words));
+    let mut program = Watched::start(world.command(&words));
     wait_until("the primary has the old records", PATIENCE, async || {
         let found = [world.addresses("www").await, world.addresses("api").await];
         let are_old = found.iter().all(|(data, ttl)| data == &[OLD.to_owned()] && *ttl == TTL);
@@ -153,7 +153,7 @@ async fn old_ttls_are_dropped_only_after_no_server_has_them() {
     let mut world = World::start_under(&["www"], &hosts(&["www"], ttl), "notify no;").await;
     let plan = world.plan("");
     let words = format!("dns cutover --plan {plan} --stage 1 --yes --lock-ttl 2 --take-over");
-    let mut program = Watched::start(command(&world.cluster, &words));
+    let mut program = Watched::start(world.command(&words));
     wait_until("the cutover waits for the secondary", PATIENCE, async || match program.ended() {
         None if said(&program).contains("`ns2.example.test` serves") => Ok(()),
         ended => Err(format!("ended: {ended:?}, {}", said(&program))),
@@ -170,7 +170,7 @@ async fn old_ttls_are_dropped_only_after_no_server_has_them() {
     let begun = Instant::now();
     program.signal(Signal::KILL);
     program.end().await;
-    let mut ahead = command(&world.cluster, &words);
+    let mut ahead = world.command(&words);
     shift(&mut ahead, &world.workspace, 250);
     let mut program = Watched::start(ahead);
     wait_until("the name moves", PATIENCE, async || {

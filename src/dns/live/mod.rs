@@ -1,15 +1,17 @@
 //! The environment of a cutover: the provider of the zone, the probes of the mirror, and a resolver that clients use.
 
+mod confirmation;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::confirmation::{Expected, GRACE, Servers};
+use self::confirmation::{GRACE, Servers};
 use super::cutover::{Awaited, Change, Cutover, Name, Point};
 use super::probe::Prober;
-use super::provider::{Compared, Provider};
+use super::provider::{Compared, Expected, Provider};
 use crate::nameserver::Server;
 use crate::operation::{
     Answer, Applied, Doing, Environment, Fault, Fence, Manual, Observed, Records, State, Wait,

@@ -1,7 +1,7 @@
 //! Waits until every name server of the zone and a resolver return the records of names.
 //!
 //! A forward run stops if a server does not return new records in time. A rollback continues: the records have changed, and the
-//! other name servers and the resolver can belong to somebody else. It then reports which server could not be confirmed.
+//! operators of the other name servers and of the resolver can be other people. It then reports which server could not be confirmed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep};
 
-use super::cutover::Name;
-use super::live::Live;
-use crate::nameserver::{AT_ONCE, Kind, RecordSet, described, is_answer};
+use super::Live;
+use crate::dns::provider::{Behind, Expected, behind};
+use crate::nameserver::{AT_ONCE, RecordSet, described, is_answer};
 use crate::operation::Fault;
 use crate::session::first_few;
 
@@ -21,30 +21,6 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) const GRACE: Duration = Duration::from_mins(1);
 /// Time after which a wait reports which server it waits for.
 const SILENCE: Duration = Duration::from_secs(10);
-
-/// A name, with the record sets that every server must return.
-pub(super) struct Expected<'n> {
-    pub name: &'n Name,
-    pub kinds: Vec<Kind>,
-    pub sets: Vec<RecordSet>,
-}
-
-impl<'n> Expected<'n> {
-    pub fn new(name: &'n Name, sets: Vec<RecordSet>) -> Self {
-        Self { name, kinds: name.kinds(), sets }
-    }
-}
-
-/// A server that does not return the expected records yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Behind {
-    /// What the server returns for the first of the names, or why it does not answer.
-    pub why: String,
-    /// The indices of the names.
-    pub names: Vec<usize>,
-    /// Whether a rollback must not end before this server returns the records, because the records have not changed otherwise.
-    pub is_decisive: bool,
-}
 
 /// The servers that must return the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +83,7 @@ impl Live<'_> {
         }
     }
 
-    /// Looks at the servers once. Removes the names that every server returns as expected, and the names that another client
+    /// Checks the servers once. Removes the names that every server returns as expected, and the names that another client
     /// changed, because their next change detects this.
     async fn look(&self, open: &mut Vec<Expected<'_>>, servers: Servers) -> Vec<Behind> {
         let mut read = Vec::with_capacity(open.len());
@@ -180,15 +156,6 @@ impl Live<'_> {
         }
         Ok(found)
     }
-}
-
-/// Returns what a server returns instead of the expected records. `answers`: for each name, what it returns; `None` if it returns
-/// the expected records.
-pub(super) fn behind(answers: Vec<Option<String>>) -> Option<Behind> {
-    let late = answers.into_iter().enumerate().filter_map(|(index, answer)| Some((index, answer?)));
-    let (names, whys): (Vec<usize>, Vec<String>) = late.unzip();
-    let why = whys.into_iter().next()?;
-    Some(Behind { why, names, is_decisive: false })
 }
 
 fn told(behind: &[Behind]) -> String {

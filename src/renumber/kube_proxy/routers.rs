@@ -3,7 +3,7 @@
 //! Such a plugin can leave kube-proxy's ConfigMap, or even its DaemonSet, in the cluster. netsurgeon's protocol is not tested with
 //! the data planes of these plugins. So each of them is either refused, or the data plane counts as unknown.
 
-use super::kube_proxy::{DataPlane, argument};
+use super::{DataPlane, argument};
 use crate::survey::{NetworkAgent, Routing};
 
 /// Returns the data plane if a network plugin routes Services, or possibly does. `is_given`: whether the operator has given a

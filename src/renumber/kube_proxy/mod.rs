@@ -5,11 +5,13 @@
 //! A hold by external IP needs a kube-proxy that routes external IPs and detects local traffic of the address's family. Only such
 //! a kube-proxy treats an external IP with `externalTrafficPolicy: Local` like a ClusterIP for traffic from Pods and nodes.
 
+mod routers;
+
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 
-use super::routers::of_plugins;
+use self::routers::of_plugins;
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::{NodeRecord, ProxyContainer, Survey};
 
@@ -243,7 +245,7 @@ fn words(container: &ProxyContainer) -> Vec<&str> {
     container.arguments.iter().flat_map(|argument| argument.split_whitespace()).collect()
 }
 
-pub(super) fn argument<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
+fn argument<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| word.strip_prefix("--").is_some_and(|word| word == name));
     let inline = words.iter().find_map(|word| word.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='));
     let apart = at.and_then(|at| words.get(at.saturating_add(1)).copied());

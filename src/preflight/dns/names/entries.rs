@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
 
-use super::{AT_ONCE, Dns, LEADING};
 use crate::dns::LeftOut;
 use crate::nameserver::{RecordSet, canonical, is_name};
 use crate::preflight::Read;
+use crate::preflight::dns::{AT_ONCE, Dns, LEADING};
 use crate::preflight::facts::exposed::{Exposed, is_in};
 use crate::preflight::facts::pointing::{ByName, Resolved, namespaces, unresolved};
 
 /// The names to change, and the names of this cluster's objects that do not change.
-pub(super) struct Selected {
+pub(in crate::preflight::dns) struct Selected {
     /// The names to change. Includes every name that the user selected.
     pub entries: Vec<Entry>,
     /// Names of objects in this cluster that cannot change.
@@ -24,7 +24,7 @@ pub(super) struct Selected {
 
 /// A name to change, with its current records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(in crate::preflight::dns) struct Entry {
     /// The name.
     pub name: String,
     /// Objects that contain the name, as text.
@@ -56,7 +56,7 @@ impl Entry {
 
 /// Why a name cannot change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub(in crate::preflight::dns) enum Unfit {
     /// It is not a domain name.
     Invalid,
     /// It is in this delegated child zone.
@@ -149,7 +149,7 @@ struct Named {
 }
 
 /// Reads the names to change: the given names, or every host name that is in the zone and in an object of the cluster.
-pub(super) async fn read(dns: &Dns) -> Read<Selected> {
+pub(in crate::preflight::dns) async fn read(dns: &Dns) -> Read<Selected> {
     let (named, taken) = named(dns).await?;
     let tree = dns.zone.records().await?.as_ref().ok().map(|sets| Tree::of(sets));
     let tree = tree.as_ref();

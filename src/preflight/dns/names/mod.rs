@@ -1,7 +1,9 @@
 //! `names`: whether every name to change is in the zone, has its own records, and points to this cluster.
 
 use super::Dns;
-use super::entries::{Entry, Selected, Unfit};
+pub(super) mod entries;
+
+use self::entries::{Entry, Selected, Unfit};
 use crate::nameserver::Kind;
 use crate::preflight::{Check, Judged, first_few};
 use crate::words::and_more;
