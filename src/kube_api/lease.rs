@@ -191,11 +191,18 @@ impl Lease {
 
     /// Releases the Lease if this process holds it, so that no other process has to wait until it expires.
     pub async fn release(&mut self) -> Result<(), ClusterError> {
-        match self.read().await? {
-            Some(found) if holder_of(&found) == self.holder => {
-                self.change(&found, json!({"holderIdentity": "", "renewTime": self.micro_now()})).await
+        let mut reads = 0_u32;
+        loop {
+            let Some(found) = self.read().await?.filter(|found| holder_of(found) == self.holder) else {
+                return Ok(());
+            };
+            reads = reads.saturating_add(1);
+            let free = json!({"holderIdentity": "", "renewTime": self.micro_now()});
+            match self.change(&found, free).await {
+                // A renewal of this process was still on its way.
+                Err(ClusterError::Conflict { .. }) if reads < MOST_READS => {}
+                outcome => return outcome,
             }
-            _ => Ok(()),
         }
     }
 

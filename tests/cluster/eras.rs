@@ -152,12 +152,12 @@ async fn bitmap_of_another_flag_is_not_a_leftover() {
         run(words, command)
     };
     let kubeconfig = cluster.kubeconfig().display().to_string();
-    netsurgeon(&format!("ranges rewrite --to 10.200.0.0/16 --yes --kubeconfig {kubeconfig}")).expect(0);
     let range = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "more"},
         "spec": {"cidrs": ["10.200.0.0/16"]},
     });
     cluster.api.create(&range).await;
+    netsurgeon(&format!("ranges rewrite --to 10.200.0.0/16 --yes --kubeconfig {kubeconfig}")).expect(0);
     let spec = json!({"clusterIP": "10.200.0.77", "ports": [{"port": 80}]});
     wait_until("the allocator has the new range", Duration::from_mins(1), async || {
         let meta = json!({"name": "bypasses", "namespace": "default"});

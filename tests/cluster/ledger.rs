@@ -397,7 +397,8 @@ async fn records_are_written_together(world: &World) {
     let claim = operation.claim(1);
     let ledger = ClusterLedger::begin(&world.gated.0, "there", &claim, number + 1).await.expect("it starts");
     let summary = Summary::begun(Maps::NAME, &operation.plan.digest, &claim);
-    let mut journal = Journal::begin_in(&ledger, b"{}", summary).await.expect("it is stored");
+    let plan = serde_json::to_vec(&operation.plan).expect("a plan");
+    let mut journal = Journal::begin_in(&ledger, &plan, summary).await.expect("it is stored");
     world.troubles.arm(Trouble::None);
     let elsewhere = Elsewhere { api: &world.free.1, operation: &operation.id };
     let mut silent = Silent;
