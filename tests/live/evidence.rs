@@ -27,7 +27,7 @@ async fn deploy(serving: &Serving, file: &str, edit: impl Fn(String) -> String) 
     let path = format!("{}/deploy/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = edit(std::fs::read_to_string(path).expect("the manifests"));
     for part in text.split("\n---\n") {
-        serving.cluster.api.create(&serde_saphyr::from_str(part).expect("an object")).await;
+        serving.cluster.api.apply(&serde_saphyr::from_str(part).expect("an object")).await;
     }
 }
 

@@ -66,7 +66,7 @@ fn manifests(serving: &Serving) -> Vec<Value> {
 /// Creates the objects of the manifests, and returns the Pod's spec as the API server has it.
 async fn install(serving: &Serving) -> Value {
     for object in manifests(serving) {
-        serving.cluster.api.create(&object).await;
+        serving.cluster.api.apply(&object).await;
     }
     let path = "/apis/apps/v1/namespaces/kube-system/deployments/netsurgeon-guard";
     serving.cluster.api.get(path).await["spec"]["template"]["spec"].clone()

@@ -28,7 +28,7 @@ pub async fn install(serving: &Serving) {
     let text = std::fs::read_to_string(file).expect("the roles");
     for part in text.split("\n---\n") {
         let object: Value = serde_saphyr::from_str(part).expect("an object");
-        serving.cluster.api.create(&object).await;
+        serving.cluster.api.apply(&object).await;
     }
     for role in BOUND {
         bind(serving, role, role).await;

@@ -101,7 +101,7 @@ pub enum Signs {
     OneOf(usize),
     /// Only the first.
     First,
-    /// The first and the last. It changes a byte of a message between them after it has signed the last.
+    /// One of a hundred, and the last. It changes a byte of a message without a signature after it has signed the next one.
     Forged,
 }
 
@@ -144,7 +144,7 @@ fn signed_again(signer: &TSigner, request: &[u8], messages: &[Vec<u8>], signs: S
         let is_signed = match signs {
             Signs::OneOf(count) => number % count == 0 || is_last,
             Signs::First => number == 0,
-            Signs::Forged => number == 0 || is_last,
+            Signs::Forged => number % 100 == 0 || is_last,
         };
         if !is_signed {
             unsigned.extend_from_slice(stripped);

@@ -35,10 +35,10 @@ async fn install(world: &World) -> Value {
     let needed: Vec<&Value> = objects_of_roles.iter().filter(is_its).collect();
     assert_eq!(needed.len(), 4, "{needed:?}");
     for object in needed {
-        api.create(object).await;
+        api.apply(object).await;
     }
     for object in objects("dns-cutover.yaml") {
-        api.create(&object).await;
+        api.apply(&object).await;
     }
     let path = format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{NAME}");
     api.get(&path).await["spec"]["template"]["spec"].clone()
