@@ -98,7 +98,8 @@ async fn client_of_an_old_address_is_found_on_its_node() {
     assert_users(&here, &serving.client.addresses()[0].to_string());
 
     let kubeconfig = serving.cluster.kubeconfig().display().to_string();
-    let retire = format!("renumber retire --yes --accept-unverified-flags {ENDING} --kubeconfig {kubeconfig}");
+    let retire =
+        format!("renumber retire --yes --accept-unverified-flags {ENDING} --kubeconfig {kubeconfig}");
     let refused = on(&paths[node], &relay, &retire).expect(1);
     says(&refused.err, &["3 ports", "default/web"]);
     says(&refused.err, &["`netsurgeon renumber status --flows`"]);
