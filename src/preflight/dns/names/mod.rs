@@ -1,9 +1,9 @@
 //! `names`: whether every name to change is in the zone, has its own records, and points to this cluster.
 
-use super::Dns;
 pub(super) mod entries;
 
 use self::entries::{Entry, Selected, Unfit};
+use super::Dns;
 use crate::nameserver::Kind;
 use crate::preflight::{Check, Judged, first_few};
 use crate::words::and_more;
