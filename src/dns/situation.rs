@@ -50,6 +50,9 @@ pub struct Standing {
     /// Who gave the name up, when, and the records at that time. The cutover leaves the records of this name as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given_up: Option<Waiver>,
+    /// Whether the journal does not show what the name has, because the records of earlier runs are lost.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
     /// The last point that the name has reached; `None` if no step has changed the name, or every change was undone.
     #[serde(skip)]
     pub(super) reached: Option<Point>,
@@ -65,7 +68,9 @@ impl Standing {
             |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());
         let skipped = work.points().iter().rev().find_map(error);
         let given_up = journal.waiver(&name.name).cloned();
-        Self { name: name.name.clone(), expected, shares, skipped, given_up, reached }
+        let is_open = |point: &Point| journal.state(&work.step(name, *point)) == Some(State::Started);
+        let unknown = journal.is_recovered() && work.points().iter().any(is_open);
+        Self { name: name.name.clone(), expected, shares, skipped, given_up, unknown, reached }
     }
 
     /// Returns a remark about the name: that it was given up, or why its last change was skipped.
@@ -78,6 +83,9 @@ impl Standing {
 
     /// Returns the share as text, for example `50 %` or `A 50 %, AAAA 0 %`.
     pub fn share(&self) -> String {
+        if self.unknown {
+            return "an unknown share".to_string();
+        }
         let mut shares: Vec<Share> = self.shares.values().copied().collect();
         shares.dedup();
         match shares.as_slice() {
@@ -102,7 +110,7 @@ impl Situation {
             status: summary.status_now(journal.is_being_undone(), is_leased),
             back: journal.is_going_back(summary),
             next_stage: next_stage(work, journal),
-            mirror_ttl: work.mirror_ttl(work.has_ended(|step| journal.find(step).is_some())),
+            mirror_ttl: work.mirror_ttl(work.has_ended(|step| journal.state(step).is_some())),
             names,
             unconfirmed: unconfirmed(journal),
             options: String::new(),

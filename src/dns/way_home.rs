@@ -53,6 +53,11 @@ impl Cutover {
         std::iter::once(home(name)).chain(later).map(|point| self.place(name, point)).collect()
     }
 
+    /// Returns what a name has before the cutover.
+    pub(super) fn start(&self, name: &Name) -> Place {
+        self.place(name, None)
+    }
+
     fn place(&self, name: &Name, point: Option<Point>) -> Place {
         let sets = name.all_sets(point, self.ttl);
         let published = name.published.as_ref();

@@ -11,7 +11,7 @@ use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show,
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
-    Listed, Observer, OperationError, Plan, RunEnd, Silence, Status, Terms, Waiver, Work, new_id,
+    Listed, Observer, OperationError, Plan, RunEnd, Silence, Status, Summary, Terms, Waiver, Work, new_id,
 };
 
 /// A session for operations that are recorded in a cluster.
@@ -93,12 +93,31 @@ impl ClusterSession {
         gates: Value,
         purpose: &str,
     ) -> Result<(Recorded<W>, Holding), Failure> {
+        self.begin_with(plan, purpose, |summary| Summary { gates, ..summary }).await
+    }
+
+    /// Starts the rollback of an operation whose record is lost, like [`Self::begin`]. Every step of the plan can have run.
+    pub async fn begin_recovered<W: Kind + Work>(
+        &self,
+        plan: Plan<W>,
+        purpose: &str,
+    ) -> Result<(Recorded<W>, Holding), Failure> {
+        self.begin_with(plan, purpose, |summary| Summary { back: true, is_recovered: true, ..summary }).await
+    }
+
+    async fn begin_with<W: Kind + Work>(
+        &self,
+        plan: Plan<W>,
+        purpose: &str,
+        change: impl FnOnce(Summary) -> Summary,
+    ) -> Result<(Recorded<W>, Holding), Failure> {
         let operation = format!("{}-{}", W::NAME, new_id());
         let taking = Taking { operation: &operation, purpose };
         let (claim, lock) = self.lock(&taking).await?;
         let begun = async {
             self.refuse_beside_another().await?;
-            let (text, summary) = Journal::of_plan(&plan, &claim, gates)?;
+            let (text, summary) = Journal::of_plan(&plan, &claim, Value::Null)?;
+            let summary = change(summary);
             let steps = plan.work.stages().iter().map(|stage| plan.work.steps(stage).len()).sum();
             let ledger = ClusterLedger::begin(&self.api, &plan.header.cluster, &claim, steps).await?;
             let journal = Journal::begin_in(&ledger, &text, summary.clone()).await?;

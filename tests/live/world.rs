@@ -243,18 +243,18 @@ async fn matching_and_foreign_objects_are_distinguished() {
     let observed = world.observe(&doing(&of("a", 81), false)).await.unwrap();
     assert!(matches!(observed, Observed::Changed(_)));
 
+    // A process that has lost the operation lease, for example while it was suspended, creates and deletes nothing.
+    let lost = vec![Guard::SameCreation("/netsurgeon/c/lock".into(), Revision(1))];
+    let fenced = LiveEnvironment { options: LiveOptions { guards: lost, ..LiveOptions::new("op") }, ..world };
+    for (name, back) in [("b", false), ("a", true)] {
+        let error = fenced.apply(&doing(&of(name, 80), back)).await.unwrap_err().to_string();
+        says(&error, &["no longer holds the operation lease"]);
+    }
+
     assert_eq!(world.observe(&doing(&of("a", 80), true)).await.unwrap(), Observed::NotDone);
     world.apply(&doing(&of("a", 80), true)).await.unwrap();
     world.apply(&doing(&of("a", 80), true)).await.unwrap();
     assert!(matches!(world.observe(&doing(&of("a", 80), true)).await.unwrap(), Observed::Done(_)));
-
-    // A process that has lost the operation lease, for example while it was suspended, changes nothing.
-    let lost = vec![Guard::SameCreation("/netsurgeon/c/lock".into(), Revision(1))];
-    let fenced = LiveEnvironment { options: LiveOptions { guards: lost, ..LiveOptions::new("op") }, ..world };
-    for back in [false, true] {
-        let error = fenced.apply(&doing(&of("a", 80), back)).await.unwrap_err().to_string();
-        says(&error, &["no longer holds the operation lease"]);
-    }
 
     cluster.api.create(&manifest("theirs", 80, false)).await;
     let error = world.apply(&doing(&of("theirs", 80), true)).await.unwrap_err().to_string();

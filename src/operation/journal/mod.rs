@@ -41,12 +41,14 @@ pub struct Journal {
     records: HashMap<StepId, (Record, Revision)>,
     returning: Option<Returning>,
     given_up: Vec<Waiver>,
+    /// See [`Summary::is_recovered`].
+    is_recovered: bool,
 }
 
 impl Journal {
     fn at(cluster: &str, operation: &str) -> Self {
         let (cluster, operation) = (cluster.to_string(), operation.to_string());
-        Self { cluster, operation, records: HashMap::new(), returning: None, given_up: Vec::new() }
+        Self { cluster, operation, records: HashMap::new(), returning: None, given_up: Vec::new(), is_recovered: false }
     }
 
     /// Returns the first content of the journal for a plan that is about to run. The content is the plan as JSON, and the
@@ -79,7 +81,7 @@ impl Journal {
         let summary = Summary { plan_parts: parts.len(), ..summary };
         put_new(ledger, Part::Summary, &to_json(&summary)).await?;
         let (cluster, operation) = ledger.operation();
-        Ok(Self::at(cluster, operation))
+        Ok(Self { is_recovered: summary.is_recovered, ..Self::at(cluster, operation) })
     }
 
     /// Reads the journal of an existing operation: its summary, its plan and its records.
@@ -100,6 +102,7 @@ impl Journal {
         }
         journal.returning.clone_from(&summary.returning);
         journal.given_up.clone_from(&summary.given_up);
+        journal.is_recovered = summary.is_recovered;
         journal.records = Self::read_records(ledger).await?;
         Ok((journal, summary, plan))
     }
@@ -160,9 +163,12 @@ impl Journal {
         self.records.get(step).map(|(_, revision)| *revision)
     }
 
-    /// Returns the state of a step; `None` if the step never started or was reset.
+    /// Returns the state of a step; `None` if the step never started or was reset. If the records of earlier runs are lost, each
+    /// step without a record counts as [`State::Started`], because its outcome is unknown.
     pub fn state(&self, step: &StepId) -> Option<State> {
-        self.records.get(step).map(|(record, _)| record.state).filter(|state| *state != State::Reset)
+        let unrecorded = self.is_recovered.then_some(State::Started);
+        let state = self.records.get(step).map(|(record, _)| record.state).or(unrecorded);
+        state.filter(|state| *state != State::Reset)
     }
 
     /// Returns the records of all steps, ordered by start; steps that started in the same second are ordered by their last
@@ -172,6 +178,11 @@ impl Journal {
         let started = |record: &Record| record.history.first().map(|(_, time)| *time);
         all.sort_by_key(|(step, (record, revision))| (started(record), *revision, *step));
         all.into_iter().map(|(step, (record, _))| (step, record)).collect()
+    }
+
+    /// Returns whether the records of earlier runs are lost ([`Summary::is_recovered`]).
+    pub fn is_recovered(&self) -> bool {
+        self.is_recovered
     }
 
     /// Returns whether a rollback of the whole operation has started. This is the case if the undo of a step has started, and no

@@ -46,6 +46,10 @@ pub struct Summary {
     /// The subjects that the operator has given up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given_up: Vec<Waiver>,
+    /// Whether the records of earlier runs are lost, and a rollback started from the plan alone. The outcome of a step without a
+    /// record is then unknown, so the rollback checks the objects of every step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_recovered: bool,
     /// Whether the journal is removed after the operation is done (`--forget`). Versions up to 0.2 removed the journal of a
     /// renumbering unless `keeps_journal` was set; this version ignores that field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
