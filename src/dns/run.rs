@@ -124,25 +124,10 @@ impl CutoverSession {
         Ran { recorded, report, changed, options, gates }
     }
 
-    /// Returns the newest cutover with this plan.
-    pub async fn of_plan(&self, plan: &Plan<Cutover>) -> Result<Option<Listed>, Failure> {
-        let listed = self.listed(KIND).await?;
-        Ok(listed
-            .into_iter()
-            .filter(|one| one.summary.digest == plan.digest)
-            .max_by_key(|one| one.summary.started))
-    }
-
     /// Starts a cutover, and runs it. Fails before any change if the plan is for another cluster, or if the zone cannot be
     /// changed.
     pub async fn start(&self, plan: Plan<Cutover>, gates: &GateSettings, goal: Goal) -> Result<Ran, Failure> {
-        if plan.header.cluster != self.id {
-            let (planned, this) = (&plan.header.cluster, &self.id);
-            return Err(Failure::refused(format!(
-                "the plan is for cluster `{planned}`, but this cluster is `{this}`"
-            ))
-            .hint("check `--kubeconfig` and `--context`"));
-        }
+        self.refuse_other_cluster(&plan)?;
         planned(&plan.work, &self.given_up)?;
         let provider = self.provider(&plan.work, false).await?;
         refuse_other_view(&plan.work, provider.as_ref()).await?;
@@ -204,6 +189,35 @@ impl CutoverSession {
         let outcome = undone.await;
         let report = holding.release(outcome).await?;
         Ok(self.ran(recorded, report, Vec::new()))
+    }
+
+    /// Rolls back a cutover whose record is lost, for example because it was deleted. Takes every name back that has the records of
+    /// any stage of the plan. Returns `None` if every name already has its old records; then records and changes nothing.
+    pub async fn roll_back_unrecorded(&self, plan: Plan<Cutover>) -> Result<Option<Ran>, Failure> {
+        self.refuse_other_cluster(&plan)?;
+        planned(&plan.work, &self.given_up)?;
+        let provider = self.provider(&plan.work, true).await?;
+        if is_at_start(&plan.work, provider.as_ref()).await {
+            return Ok(None);
+        }
+        let (mut recorded, holding) = self.begin_recovered(plan, "roll the cutover back").await?;
+        self.voice.progress(&format!("operation {}", recorded.operation));
+        let undone = async {
+            self.give_up(&mut recorded, &holding, provider.as_ref(), true).await?;
+            self.back(&mut recorded, &holding, provider.as_ref()).await
+        };
+        let outcome = undone.await;
+        let report = holding.release(outcome).await?;
+        Ok(Some(self.ran(recorded, report, Vec::new())))
+    }
+
+    fn refuse_other_cluster(&self, plan: &Plan<Cutover>) -> Result<(), Failure> {
+        if plan.header.cluster == self.id {
+            return Ok(());
+        }
+        let (planned, this) = (&plan.header.cluster, &self.id);
+        let text = format!("the plan is for cluster `{planned}`, but this cluster is `{this}`");
+        Err(Failure::refused(text).hint("check `--kubeconfig` and `--context`"))
     }
 
     /// Records the names that the operator gives up, with their present records. `back`: whether the cutover is being rolled back.
@@ -362,9 +376,23 @@ impl CutoverSession {
     }
 }
 
+/// Returns the newest cutover with this plan.
+pub async fn of_plan(session: &ClusterSession, plan: &Plan<Cutover>) -> Result<Option<Listed>, Failure> {
+    let listed = session.listed(KIND).await?;
+    let of_plan = listed.into_iter().filter(|one| one.summary.digest == plan.digest);
+    Ok(of_plan.max_by_key(|one| one.summary.started))
+}
+
 /// Returns whether a rollback could not confirm the end of a wait. The other steps that a run can skip change a name.
 fn is_unconfirmed(stuck: &Stuck) -> bool {
     Awaited::CONFIRMATIONS.into_iter().any(|wait| wait.name() == stuck.step.0)
+}
+
+/// Returns whether every name has the records that it had before the cutover. Returns `false` if a name cannot be read.
+async fn is_at_start(work: &Cutover, provider: &dyn Provider) -> bool {
+    let is_at_start = |name| async move { matches!(provider.find(&[work.start(name)]).await, Ok(Ok(_))) };
+    let all = stream::iter(work.names.iter().map(is_at_start)).buffer_unordered(AT_ONCE);
+    all.all(|is_there| async move { is_there }).await
 }
 
 /// Returns the names that another client has changed since their last step, and the number of names that could not be read. The

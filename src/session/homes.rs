@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::recorded::damage;
 use super::{Failure, LiveEtcd, is_leased};
 use crate::kube_api::Cluster;
 use crate::operation::{
@@ -35,6 +36,16 @@ pub struct Inventory {
     pub found: Vec<Found>,
     /// Records that cannot be read, and records of another cluster, as sentences. They do not prevent other operations.
     pub skipped: Vec<String>,
+}
+
+impl Found {
+    /// If the record is in the cluster and is damaged, returns the reason why no process can continue the operation.
+    pub async fn damage(&self) -> Result<Option<OperationError>, Failure> {
+        match &self.home {
+            Home::Etcd(_) => Ok(None),
+            Home::Cluster(api) => damage(api, &self.listed.operation).await,
+        }
+    }
 }
 
 impl Home {

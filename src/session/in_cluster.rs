@@ -7,6 +7,7 @@ use super::failure::Kind as Exit;
 use super::gates::Gates;
 use super::lease::{Taking, lock_cluster, words};
 use super::metrics::{Figures, Metrics};
+use super::recorded::damage;
 use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show, status_hint};
 use crate::kube_api::Cluster;
 use crate::operation::{
@@ -153,7 +154,7 @@ impl ClusterSession {
         let is_open = |listed: &&Listed| listed.cluster == self.id && !listed.summary.has_ended();
         for other in listing.operations.iter().filter(is_open) {
             let (id, kind) = (&other.operation, &other.summary.kind);
-            if let Err(reason) = self.open_again(id).await? {
+            if let Some(reason) = self.damage(id).await? {
                 self.voice.warn(&format!(
                     "operation `{id}` ({kind}) of this cluster has not ended, but it cannot be continued: {reason}"
                 ));
@@ -165,14 +166,9 @@ impl ClusterSession {
         Ok(())
     }
 
-    /// Reads the whole record of an operation. The inner error is the reason why no process can continue the operation.
-    async fn open_again(&self, operation: &str) -> Result<Result<(), OperationError>, Failure> {
-        let Some(record) = ClusterRecord::find(&self.api, operation).await? else { return Ok(Ok(())) };
-        match Journal::open_in(&record).await {
-            Ok(_) => Ok(Ok(())),
-            Err(reason @ OperationError::Journal { .. }) => Ok(Err(reason)),
-            Err(error) => Err(error.into()),
-        }
+    /// Returns why no process can continue an operation; `None` if its record is not damaged ([`damage`]).
+    pub async fn damage(&self, operation: &str) -> Result<Option<OperationError>, Failure> {
+        damage(&self.api, operation).await
     }
 
     /// Runs the steps with the gates and limits of this session. Records the direction first, so that the journal contains the

@@ -2,7 +2,9 @@
 
 use super::{Failure, refuse_removing};
 use crate::kube_api::Cluster;
-use crate::operation::{ClusterRecord, Journal, Kind, Part, Plan, PlanFileError, ReadLedger, Summary, Work};
+use crate::operation::{
+    ClusterRecord, Journal, Kind, OperationError, Part, Plan, PlanFileError, ReadLedger, Summary, Work,
+};
 
 /// An operation with its journal, which is in etcd or in the cluster.
 pub struct Recorded<W> {
@@ -86,6 +88,17 @@ impl<W: Kind + Work> Recorded<W> {
                 "this operation cannot run here; its record is {place}: delete it if no operator needs it"
             ),
         ))
+    }
+}
+
+/// Reads the whole record of an operation in the cluster. If the record is damaged, returns the reason why no process can continue
+/// the operation.
+pub async fn damage(api: &Cluster, operation: &str) -> Result<Option<OperationError>, Failure> {
+    let Some(record) = ClusterRecord::find(api, operation).await? else { return Ok(None) };
+    match Journal::open_in(&record).await {
+        Ok(_) => Ok(None),
+        Err(reason @ OperationError::Journal { .. }) => Ok(Some(reason)),
+        Err(error) => Err(error.into()),
     }
 }
 

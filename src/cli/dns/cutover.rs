@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{GiveUpArgs, KeyArgs, Origin, RunArgs, describe, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
-use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another};
+use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another, of_plan};
 use crate::dns::{Cutover, KIND, Situation, Standing};
 use crate::operation::{Plan, Status, Stuck, Summary, Waiver};
 use crate::session::gates::GateSettings;
@@ -69,7 +69,8 @@ pub struct CutoverArgs {
 ///
 /// Restores the old records of each name with one update. Then waits until every name server returns the old records, and until
 /// caches have dropped the mirror's records. The mirror must serve until then. You can roll back at any time while the journal
-/// exists, also after the end of the cutover. If another client changed the records of a name, or the DNS server refuses the
+/// exists, also after the end of the cutover. With the plan, you can roll back even if the journal was deleted: the rollback then
+/// changes each name that has the records of any stage of the plan. If another client changed the records of a name, or the DNS server refuses the
 /// change, the rollback reports this name and does not change it. If another name server or the resolver does not return the old
 /// records, the rollback ends and reports this server. In both cases, the exit status is 3. To end
 /// the rollback without a name, give it up with `--give-up`.
@@ -78,12 +79,17 @@ pub struct CutoverArgs {
 Examples:
   netsurgeon dns rollback                             # the cutover under way
   netsurgeon dns rollback dns-cutover-20261121T083915Z-3f2a --yes
+  # also if the record of the cutover in the cluster was deleted
+  netsurgeon dns rollback --plan cutover.json
   # leave the records of a name that another client changed as they are
   netsurgeon dns rollback --give-up www.example.com")]
 pub struct RollbackArgs {
-    /// Id of the cutover [default: the cutover under way]
-    #[arg(value_name = "ID")]
+    /// Id of the cutover [default: the cutover under way, or the cutover of `--plan`]
+    #[arg(value_name = "ID", conflicts_with = "plan")]
     operation: Option<String>,
+    /// The saved plan of the cutover. Use this option if the journal of the cutover was deleted or is damaged
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
     #[command(flatten)]
     without: GiveUpArgs,
     #[command(flatten)]
@@ -129,7 +135,7 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
     digest::refuse_other(&plan.digest, args.approve.as_deref())?;
     refuse_unknown_stage(&plan.work, goal)?;
     let session = args.run.key.session(session, &plan.work, Origin::File)?.giving_up(&args.without.give_up);
-    if let Some(begun) = session.of_plan(&plan).await? {
+    if let Some(begun) = of_plan(&session, &plan).await? {
         return match begun.summary.status {
             Status::Done => {
                 context.output.progress(&format!("the cutover `{}` of this plan is done", begun.operation));
@@ -191,6 +197,7 @@ pub(super) async fn chosen(
     match open.as_slice() {
         [one] => Ok(one.operation.clone()),
         [] => {
+            let is_back = command == "rollback";
             ended.sort_by_key(|one| one.summary.started);
             let failure = Failure::refused("no cutover of this cluster is under way");
             let failure = match ended.last().map(|one| &one.operation) {
@@ -201,7 +208,10 @@ pub(super) async fn chosen(
             };
             Err(failure
                 .hint("`netsurgeon operation list` lists the cutovers that have ended: give the id of a cutover")
-                .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`"))
+                .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`")
+                .hints(is_back.then_some(
+                    "to roll a cutover back whose journal was deleted: `netsurgeon dns rollback --plan FILE`",
+                )))
         }
         more => {
             let list = more.iter().map(|one| format!("`{}`", one.operation)).collect::<Vec<_>>().join(", ");
@@ -262,6 +272,9 @@ pub(in crate::cli) async fn resume_on(
 /// Runs `dns rollback`.
 pub async fn roll_back(context: &Context, args: &RollbackArgs) -> Result<Outcome, Failure> {
     let session = args.run.open(context).await?;
+    if let Some(path) = &args.plan {
+        return undo_planned(context, session, args, Plan::read(path)?).await;
+    }
     let id = chosen(&session, "rollback", args.operation.as_deref()).await?;
     undo(context, (session, (&args.run.key, &args.without.give_up)), &id).await
 }
@@ -275,12 +288,49 @@ pub(in crate::cli) async fn roll_back_on(
     undo(context, (session, key), id).await
 }
 
+/// Rolls the cutover of a plan back, also if its journal is lost.
+async fn undo_planned(
+    context: &Context,
+    session: ClusterSession,
+    args: &RollbackArgs,
+    plan: Plan<Cutover>,
+) -> Result<Outcome, Failure> {
+    if let Some(begun) = of_plan(&session, &plan).await?
+        && begun.summary.status != Status::RolledBack
+    {
+        let id = &begun.operation;
+        let damage = session.damage(id).await?;
+        let Some(reason) = damage else {
+            return undo(context, (session, (&args.run.key, &args.without.give_up)), id).await;
+        };
+        context.output.warn(&format!("the journal of `{id}` cannot be used: {reason}"));
+    }
+    let session = args.run.key.session(session, &plan.work, Origin::File)?.giving_up(&args.without.give_up);
+    let count = counted(plan.work.names.len(), "name", "names");
+    context.output.progress(&format!(
+        "the cluster has no usable journal of a cutover with this plan that could be rolled back; the rollback reads the records of {count}, and restores the old records of each name that has the records of any stage of the plan"
+    ));
+    session.ask(&format!("Restore the old records of {count}?"))?;
+    let Some(ran) = session.roll_back_unrecorded(plan).await? else {
+        context.output.progress("every name already has its old records; nothing was changed");
+        return Ok(Outcome::Done);
+    };
+    conclude(context, &ran)
+}
+
 async fn undo(
     context: &Context,
     (session, (key, give_up)): (ClusterSession, (&KeyArgs, &[String])),
     id: &str,
 ) -> Result<Outcome, Failure> {
-    let known = session.read::<Cutover>(id).await?;
+    let known = match session.read::<Cutover>(id).await {
+        Ok(known) => known,
+        Err(failure) => {
+            let is_damaged = session.damage(id).await.is_ok_and(|reason| reason.is_some());
+            let hint = "to roll the cutover back with its plan: `netsurgeon dns rollback --plan FILE`";
+            return Err(failure.hints(is_damaged.then_some(hint)));
+        }
+    };
     if known.summary.status == Status::RolledBack && Situation::of(&known, false).unconfirmed.is_empty() {
         context.output.progress(&format!("the cutover `{id}` was already rolled back; nothing was changed"));
         return Ok(Outcome::Done);

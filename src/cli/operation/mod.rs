@@ -140,7 +140,8 @@ pub struct UndoArgs {
 /// Remove the journal of an operation that has ended
 ///
 /// Operations keep their journals after their end, so that you can inspect them and create a report. If the operation has not
-/// ended, this command fails. In a terminal, it asks for confirmation, because the report comes from the journal. `renumber retire
+/// ended, this command fails, unless its record in the cluster is damaged. (To roll such a cutover back, use `dns rollback --plan`
+/// first.) In a terminal, it asks for confirmation, because the report comes from the journal. `renumber retire
 /// --forget` removes the journal of its renumbering by itself.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -387,6 +388,11 @@ async fn forget_in(
 async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
     let (id, found) = (&args.operation, args.homes.find(context, Some(&args.operation)).await?);
     if is_open(&found.listed.summary) && !found.is_foreign {
+        if let Some(reason) = found.damage().await? {
+            let what = format!("operation `{id}` has not ended, but it cannot be continued: {reason}");
+            context.output.warn(&what);
+            return Ok(found);
+        }
         let status = found.status().await?.0;
         let next = match kinds::of(&found.listed) {
             Ok(kind) => kind.next(&found, status, &args.homes.etcd.layout()).await,

@@ -128,6 +128,8 @@ impl Live<'_> {
         Ok(match self.provider.find(&places).await? {
             Ok(0) => Due::Nothing,
             Ok(index) => Due::Change(Box::new(places.get(index).unwrap_or(home).to(name, home))),
+            // If the records of earlier runs are lost, the name can have no change at all.
+            Err(_) if self.provider.find(&[self.work.start(name)]).await?.is_ok() => Due::Nothing,
             Err(found) => Due::Foreign(found),
         })
     }

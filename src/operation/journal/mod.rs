@@ -48,7 +48,14 @@ pub struct Journal {
 impl Journal {
     fn at(cluster: &str, operation: &str) -> Self {
         let (cluster, operation) = (cluster.to_string(), operation.to_string());
-        Self { cluster, operation, records: HashMap::new(), returning: None, given_up: Vec::new(), is_recovered: false }
+        Self {
+            cluster,
+            operation,
+            records: HashMap::new(),
+            returning: None,
+            given_up: Vec::new(),
+            is_recovered: false,
+        }
     }
 
     /// Returns the first content of the journal for a plan that is about to run. The content is the plan as JSON, and the

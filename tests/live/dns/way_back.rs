@@ -192,3 +192,87 @@ fn steps(world: &World) -> Vec<String> {
     let steps = shown["steps"].as_array().expect("steps").iter();
     steps.map(|step| step["step"].as_str().expect("an id").to_owned()).collect()
 }
+
+/// Deletes the ConfigMaps of all records, or those whose name contains a text.
+async fn delete_records(world: &World, of: &str) {
+    let path = "/api/v1/namespaces/netsurgeon/configmaps";
+    let mut deleted = 0;
+    for item in world.cluster.api.list(&format!("{path}?labelSelector=netsurgeon.io/part")).await {
+        let name = item["metadata"]["name"].as_str().expect("a name");
+        if name.contains(of) {
+            world.cluster.api.delete(&format!("{path}/{name}")).await;
+            deleted += 1;
+        }
+    }
+    assert!(deleted > 0, "there is a record");
+}
+
+/// Another client deletes the record of a cutover. The plan and the zone are enough to go back.
+#[tokio::test]
+async fn cutover_whose_record_is_deleted_is_rolled_back_with_its_plan() {
+    let world = World::start(&["www", "api", "docs"], &[]).await;
+    let before = world.records().await;
+    let plan = world.plan("");
+    world.netsurgeon(&format!("dns cutover --plan {plan} --stage 1 --yes")).expect(0);
+    delete_records(&world, "").await;
+    let refused = world.netsurgeon("dns rollback --yes").expect(1);
+    says(&refused.err, &["no cutover of this cluster is under way"]);
+    says(&refused.err, &["`netsurgeon dns rollback --plan FILE`"]);
+    let foreign = RecordSet::new(format!("docs.{ZONE}"), Kind::A, 60, vec!["192.0.2.99".into()]);
+    let present = RecordSet::new(format!("docs.{ZONE}"), Kind::A, 2, vec![OLD.into(), NEW.into()]);
+    let edit = SetChange { from: Some(present.clone()), to: Some(foreign.clone()) };
+    server().replace(ZONE, &[edit]).await.expect("an update");
+
+    let words = format!("dns rollback --plan {plan} --yes -o json");
+    let back = world.netsurgeon(&words).expect(3);
+    says(&back.err, &["no usable journal"]);
+    says(&back.err, &["another client changed the records"]);
+    let back = back.json();
+    assert_eq!((&back["status"], &back["names"][0]["shares"]["A"]), (&"stuck".into(), &0.into()));
+    for host in ["www", "api"] {
+        assert_eq!(world.addresses(host).await, (vec![OLD.to_owned()], TTL), "{host}");
+    }
+    assert_eq!(world.addresses("docs").await, (vec!["192.0.2.99".to_owned()], 60));
+    let operation = back["operation"].as_str().expect("an id").to_owned();
+    let status = world.netsurgeon(&format!("dns status {operation}"));
+    says(&status.out, &["an unknown share"]);
+
+    // The same command continues the rollback that it started.
+    let edit = SetChange { from: Some(foreign), to: Some(present) };
+    server().replace(ZONE, &[edit]).await.expect("an update");
+    let again = world.netsurgeon(&words).expect(0).json();
+    assert_eq!((&again["operation"], &again["status"]), (&operation.into(), &"rolled-back".into()));
+    assert_eq!(world.records().await, before);
+    says(&world.netsurgeon(&words).expect(0).err, &["every name already has its old records"]);
+}
+
+/// The ids of the operations with a record in the cluster.
+async fn operations(world: &World) -> Vec<String> {
+    let path = "/api/v1/namespaces/netsurgeon/configmaps?labelSelector=netsurgeon.io/part=head";
+    let heads = world.cluster.api.list(path).await;
+    heads.iter().map(|head| head["data"]["operation"].as_str().expect("an id").to_owned()).collect()
+}
+
+/// Part of a record is missing. What is left must not decide which names go back.
+#[tokio::test]
+async fn cutover_with_a_damaged_record_is_rolled_back_with_its_plan() {
+    let world = World::start(&["www", "api"], &[]).await;
+    let before = world.records().await;
+    let plan = world.plan("");
+    for (stages, part) in [("--stage 1", "-records-"), ("--all", "-plan-")] {
+        world.netsurgeon(&format!("dns cutover --plan {plan} {stages} --yes")).expect(0);
+        delete_records(&world, part).await;
+        says(
+            &world.netsurgeon("dns rollback --yes").expect(1).err,
+            &["`netsurgeon dns rollback --plan FILE`"],
+        );
+        let damaged = world.netsurgeon(&format!("dns rollback --plan {plan} --yes -o json")).expect(0);
+        says(&damaged.err, &["cannot be used"]);
+        assert_eq!(damaged.json()["status"], "rolled-back");
+        assert_eq!(world.records().await, before, "{part}");
+        for operation in operations(&world).await {
+            world.netsurgeon(&format!("operation forget {operation} --yes")).expect(0);
+        }
+        assert_eq!(operations(&world).await, Vec::<String>::new());
+    }
+}

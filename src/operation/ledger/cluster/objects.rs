@@ -267,3 +267,9 @@ fn broken(object: &Value, reason: &str) -> OperationError {
 pub(super) fn place(namespace: &str, name: &str) -> String {
     format!("ConfigMap `{namespace}/{name}`")
 }
+
+/// The error for a ConfigMap of records that does not exist.
+pub(super) fn missing(namespace: &str, name: &str) -> OperationError {
+    let reason = "it is missing: without it the operation cannot be resumed or rolled back";
+    OperationError::Journal { what: place(namespace, name), reason: reason.to_string() }
+}

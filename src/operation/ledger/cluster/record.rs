@@ -1,5 +1,7 @@
 //! The record of one operation in the cluster, read-only, and the list of all operations.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use serde_json::Value;
 
@@ -91,10 +93,16 @@ impl ClusterRecord {
         self.api.get(&named(&self.head.namespace, name)).await?.map(Kept::of).transpose()
     }
 
-    /// Reads all ConfigMaps of records.
+    /// Reads all ConfigMaps of records. Fails if one of them is missing, because its steps would count as never started.
     async fn all_records(&self) -> Result<Vec<Kept>, OperationError> {
-        let selector = objects::selector(Some(&self.head.operation), Role::Records);
-        let found = self.api.list(&config_maps(&self.head.namespace), Some(&selector)).await?;
+        let Head { operation, namespace, shards, .. } = &self.head;
+        let selector = objects::selector(Some(operation), Role::Records);
+        let found = self.api.list(&config_maps(namespace), Some(&selector)).await?;
+        let names: HashSet<&str> = found.iter().map(objects::name_of).collect();
+        let mut all = (0..*shards).map(|number| objects::shard_name(operation, number));
+        if let Some(missing) = all.find(|name| !names.contains(name.as_str())) {
+            return Err(objects::missing(namespace, &missing));
+        }
         // The items of a list have no `kind` or `apiVersion`.
         found.into_iter().map(Kept::of).collect()
     }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio::time::sleep;
 
-use super::objects::{Kept, Records, Stored, named, place};
+use super::objects::{self, Kept, Records, Stored, named, place};
 use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::OperationError;
 use crate::store::{Action, CommitError, Expected, Key, Revision};
@@ -114,8 +114,7 @@ impl Shard {
     }
 
     fn gone(&self) -> OperationError {
-        let reason = "it is missing: without it the operation cannot be resumed or rolled back";
-        OperationError::Journal { what: self.place(), reason: reason.to_string() }
+        objects::missing(&self.namespace, &self.name)
     }
 
     /// Writes the epoch of this process into the object, and returns the names of its records. Must be called before any other use
