@@ -15,8 +15,8 @@ use super::{Held, LeaseHolder, OperationError};
 use crate::kube_api::{Cluster, ClusterError, Lease, LeaseState};
 use crate::store::Key;
 
-const NAMESPACE: &str = "kube-system";
-const NAME: &str = "netsurgeon";
+pub(super) const NAMESPACE: &str = "kube-system";
+pub(super) const NAME: &str = "netsurgeon";
 /// How often to check whether another holder's Lease has expired.
 const LOOK: Duration = Duration::from_secs(1);
 /// Number of renewals per TTL. If a renewal fails, the next renewal can still keep the Lease.

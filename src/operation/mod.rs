@@ -31,6 +31,7 @@ mod keeping;
 mod lease_holder;
 mod ledger;
 mod lock;
+mod mark;
 mod observer;
 mod plan;
 mod repair;
@@ -53,6 +54,7 @@ pub use ledger::{
     SeePart,
 };
 pub use lock::{Held, Lock};
+pub use mark::{LedgerPlace, Mark};
 pub use observer::{Event, Observer, Silent, Told};
 pub use plan::{Header, Kind, Plan, PlanFileError, Shortcut, Stage, Work};
 pub use repair::{Repair, RepairOutcome, repair, replace, settle};

@@ -13,6 +13,7 @@ use super::counted;
 use super::failure::Failure;
 use super::gates::Gates;
 use super::lease::LeaseTerms;
+use super::marked::{Marks, unmark};
 use super::metrics::{Figures, Metrics};
 use super::said::Said;
 use super::sealing::same_seal;
@@ -20,7 +21,7 @@ use super::servers::alive;
 use super::time::StoredTime;
 use super::voice::Voice;
 use crate::kube_api::Cluster;
-use crate::operation::{self, Ambient, EtcdLedger, Journal, Lock};
+use crate::operation::{self, Ambient, EtcdLedger, Journal, LedgerPlace, Lock, Mark};
 use crate::store::etcd::EtcdStore;
 use crate::store::seal::Sealed;
 use crate::survey::{Layout, Survey};
@@ -205,6 +206,33 @@ impl Session {
     /// Returns the current time of the cluster.
     pub fn now(&self) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp(self.ambient().now()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    }
+
+    /// Fails if an operation of this kind cannot start beside an operation that has not ended and that another ledger records.
+    pub async fn refuse_beside_marked(&self, kind: &str) -> Result<(), Failure> {
+        match self.marks() {
+            Some(marks) => marks.refuse_beside(&self.voice, kind).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Marks an operation of this kind that starts or continues, so that clients without access to etcd see it.
+    pub async fn mark(&self, operation: &str, kind: &str, is_back: bool) -> Result<(), Failure> {
+        let Some(marks) = self.marks() else { return Ok(()) };
+        let (operation, kind) = (operation.to_string(), kind.to_string());
+        marks.claim(&self.voice, &Mark { operation, kind, ledger: LedgerPlace::Etcd }, is_back).await
+    }
+
+    /// Removes the mark of an operation that has ended.
+    pub async fn unmark(&self, operation: &str) {
+        if let Some(api) = self.cluster() {
+            unmark(&self.voice, api, operation).await;
+        }
+    }
+
+    fn marks(&self) -> Option<Marks<'_>> {
+        let api = self.cluster()?;
+        Some(Marks { api, etcd: Some((self.store.as_ref(), &self.id)) })
     }
 
     /// Returns the names of the Nodes; empty in a session without API.

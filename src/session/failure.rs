@@ -333,11 +333,10 @@ impl From<OperationError> for Failure {
             OperationError::BatchStuck { .. } => {
                 Self::new(Kind::Stuck, error).hint("repair the object that the message names")
             }
-            OperationError::PointOfNoReturn { .. } => Self::new(Kind::Refused, error)
-                .hint("to go back, renumber to the old range with a new operation"),
             OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
             // The caller adds the hint, because the hint depends on the kind of operation.
-            OperationError::Changed { .. }
+            OperationError::PointOfNoReturn { .. }
+            | OperationError::Changed { .. }
             | OperationError::Gone { .. }
             | OperationError::Exists { .. }
             | OperationError::Environment(_)

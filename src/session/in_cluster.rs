@@ -6,13 +6,15 @@ use super::execute::{Conditions, status_after, until_stopped, why_stopped};
 use super::failure::Kind as Exit;
 use super::gates::Gates;
 use super::lease::{Taking, lock_cluster, words};
+use super::marked::{Marks, unmark};
 use super::metrics::{Figures, Metrics};
 use super::recorded::damage;
 use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show, status_hint};
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, Kind, LeaseHolder,
-    Listed, Observer, OperationError, Plan, RunEnd, Silence, Status, Summary, Terms, Waiver, Work, new_id,
+    LedgerPlace, Listed, Mark, Observer, OperationError, Plan, RunEnd, Silence, Status, Summary, Terms,
+    Waiver, Work, new_id,
 };
 
 /// A session for operations that are recorded in a cluster.
@@ -31,6 +33,7 @@ pub struct ClusterSession {
 
 /// The operation lease and the record of an operation, held by this process.
 pub struct Holding {
+    voice: Voice,
     api: Cluster,
     lock: ClusterLock,
     ledger: ClusterLedger,
@@ -116,7 +119,7 @@ impl ClusterSession {
         let taking = Taking { operation: &operation, purpose };
         let (claim, lock) = self.lock(&taking).await?;
         let begun = async {
-            self.refuse_beside_another().await?;
+            self.refuse_beside_another(W::NAME).await?;
             let (text, summary) = Journal::of_plan(&plan, &claim, Value::Null)?;
             let summary = change(summary);
             let steps = plan.work.stages().iter().map(|stage| plan.work.steps(stage).len()).sum();
@@ -126,7 +129,7 @@ impl ClusterSession {
         };
         let (lock, (ledger, journal, summary)) = keep(lock, begun.await).await?;
         let recorded = Recorded { operation: claim.operation, plan, journal, summary };
-        Ok((recorded, Holding { api: self.api.clone(), lock, ledger }))
+        Ok((recorded, self.holding(lock, ledger)))
     }
 
     /// Takes over an operation, to continue it or to roll it back. Waits until the lease of an ended process expires.
@@ -137,7 +140,13 @@ impl ClusterSession {
             Ok((Recorded::open_to_change(taking.operation, &ledger, &self.id).await?, ledger))
         };
         let (lock, (recorded, ledger)) = keep(lock, taken.await).await?;
-        Ok((recorded, Holding { api: self.api.clone(), lock, ledger }))
+        Ok((recorded, self.holding(lock, ledger)))
+    }
+
+    fn holding(&self, lock: ClusterLock, ledger: ClusterLedger) -> Holding {
+        let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
+        let ledger = ledger.counting(writes.counter());
+        Holding { voice: self.voice.clone(), api: self.api.clone(), lock, ledger }
     }
 
     async fn lock(&self, taking: &Taking<'_>) -> Result<(LeaseHolder, ClusterLock), Failure> {
@@ -148,7 +157,11 @@ impl ClusterSession {
         Ok((claim, lock.map_err(|error| words(error, taking))?))
     }
 
-    async fn refuse_beside_another(&self) -> Result<(), Failure> {
+    fn marks(&self) -> Marks<'_> {
+        Marks { api: &self.api, etcd: None }
+    }
+
+    async fn refuse_beside_another(&self, kind: &str) -> Result<(), Failure> {
         let listing = ClusterRecord::listing(&self.api).await?;
         listing.unreadable.iter().for_each(|text| self.voice.warn(text));
         let is_open = |listed: &&Listed| listed.cluster == self.id && !listed.summary.has_ended();
@@ -163,7 +176,7 @@ impl ClusterSession {
             return Err(Failure::refused(format!("operation `{id}` ({kind}) of this cluster has not ended"))
                 .hint(status_hint(id)));
         }
-        Ok(())
+        self.marks().refuse_beside(&self.voice, kind).await
     }
 
     /// Returns why no process can continue an operation; `None` if its record is not damaged ([`damage`]).
@@ -182,6 +195,9 @@ impl ClusterSession {
         heading: Heading,
     ) -> Result<Result<Arrival, operation::Failure>, Failure> {
         let (is_back, now) = (heading == Heading::Back, self.now());
+        let (operation, kind) = (recorded.operation.clone(), recorded.summary.kind.clone());
+        let mark = Mark { operation, kind, ledger: LedgerPlace::Cluster };
+        self.marks().claim(&self.voice, &mark, is_back).await?;
         recorded.journal.set_out(&holding.ledger, is_back, now).await?;
         recorded.summary.set_out(is_back, now);
         let ambient = self.api.clock();
@@ -213,6 +229,9 @@ impl Holding {
     pub async fn set_status<W>(&self, recorded: &mut Recorded<W>, status: Status) -> Result<(), Failure> {
         recorded.journal.set_status(&self.ledger, status, Ambient::now(self.api.clock())).await?;
         recorded.summary.status = status;
+        if status.has_ended() {
+            unmark(&self.voice, &self.api, &recorded.operation).await;
+        }
         Ok(())
     }
 

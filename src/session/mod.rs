@@ -13,6 +13,7 @@ pub mod gates;
 pub mod homes;
 mod in_cluster;
 mod lease;
+mod marked;
 pub mod metrics;
 pub mod progress;
 mod recorded;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::{GiveUpArgs, KeyArgs, Origin, RunArgs, describe, summary};
+use super::{CutoverRunArgs, GiveUpArgs, KeyArgs, Origin, describe, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
 use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another, of_plan};
@@ -57,7 +57,7 @@ pub struct CutoverArgs {
     #[command(flatten)]
     without: GiveUpArgs,
     #[command(flatten)]
-    run: RunArgs,
+    run: CutoverRunArgs,
     #[command(flatten)]
     gates: GateArgs,
     /// Check no gates from now on. This also removes the gates that the journal contains
@@ -93,7 +93,7 @@ pub struct RollbackArgs {
     #[command(flatten)]
     without: GiveUpArgs,
     #[command(flatten)]
-    run: RunArgs,
+    run: CutoverRunArgs,
 }
 
 /// The output of `dns cutover -o json` and of `dns rollback -o json`.

@@ -11,8 +11,8 @@ use clap::{Args, Subcommand};
 pub(super) use cutover::{resume_on, roll_back_on};
 
 use super::api::KubeArgs;
-use super::live::LockArgs;
 use super::output::{Output, Tone, table};
+use super::run_args::RunArgs;
 use super::{Context, Outcome};
 use crate::certs;
 use crate::dns::run::CutoverSession;
@@ -20,7 +20,7 @@ use crate::dns::{Cutover, Name, Service, ShareQuery};
 use crate::nameserver::{Key, RecordSet};
 use crate::operation::Plan;
 use crate::preflight::dns::read_key;
-use crate::session::{ClusterSession, Failure, Settings, counted, first_few, in_words, pasted};
+use crate::session::{ClusterSession, Failure, counted, first_few, in_words, pasted};
 
 #[derive(Debug, Subcommand)]
 pub enum DnsCommand {
@@ -32,22 +32,9 @@ pub enum DnsCommand {
 
 /// How to run a cutover.
 #[derive(Debug, Clone, Args)]
-pub struct RunArgs {
-    /// Maximum number of names that are changed at the same time
-    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
-    parallel: u8,
-    /// Maximum number of names to skip because the mirror does not serve them, or because another client changed their records.
-    /// If there are more, the cutover stops [default: no limit]
-    #[arg(long, value_name = "N")]
-    max_failures: Option<usize>,
-    /// Do not ask for confirmation before the start
-    #[arg(short, long)]
-    yes: bool,
+pub struct CutoverRunArgs {
     #[command(flatten)]
-    lock: LockArgs,
-    /// Serve `GET /metrics` for Prometheus at this address while the operation runs; docs/metrics.md lists the metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics_listen: Option<String>,
+    run: RunArgs,
     #[command(flatten)]
     key: KeyArgs,
     #[command(flatten)]
@@ -99,22 +86,12 @@ pub async fn run(context: &Context, command: &DnsCommand) -> Result<Outcome, Fai
     }
 }
 
-impl RunArgs {
-    fn settings(&self) -> Settings {
-        Settings {
-            lease: self.lock.terms(),
-            parallel: self.parallel.into(),
-            rate: None,
-            max_failures: self.max_failures.unwrap_or(usize::MAX),
-            agreed: self.yes,
-            confirm: Vec::new(),
-            metrics: self.metrics_listen.clone(),
-        }
-    }
-
+impl CutoverRunArgs {
     /// Connects to the API of the cluster.
     async fn open(&self, context: &Context) -> Result<ClusterSession, Failure> {
-        ClusterSession::open(context.voice(), self.kube.connect().await?, self.settings()).await
+        // One name never stops the others.
+        let settings = self.run.settings(usize::MAX);
+        ClusterSession::open(context.voice(), self.kube.connect().await?, settings).await
     }
 }
 

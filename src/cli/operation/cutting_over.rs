@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use super::of_kind::{Next, OfKind};
 use super::{ResumeArgs, UndoArgs};
 use crate::cli::dns::KeyArgs;
-use crate::cli::live::LiveArgs;
 use crate::cli::report::ReportArgs;
+use crate::cli::run_args::LiveArgs;
 use crate::cli::{Context, Outcome, dns};
 use crate::dns::{Cutover, Situation};
 use crate::operation::{ClusterLock, Status};
@@ -20,11 +20,9 @@ pub(super) struct Cutovers;
 
 async fn open(context: &Context, live: &LiveArgs) -> Result<ClusterSession, Failure> {
     confirm_only(&live.confirm, &[], &[])?;
-    let mut settings = live.settings();
-    if live.max_failures.is_none() {
-        // One name never stops the others.
-        settings.max_failures = usize::MAX;
-    }
+    live.renumber.refuse_of_another_kind()?;
+    // One name never stops the others.
+    let settings = live.run.settings(usize::MAX);
     ClusterSession::open(context.voice(), live.home.kube.connect().await?, settings).await
 }
 

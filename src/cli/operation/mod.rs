@@ -19,10 +19,10 @@ use super::output::{can_ask, counted, table};
 use super::renumber::ApiLessArgs;
 use super::report::ReportArgs;
 use super::{Context, Outcome};
-use crate::cli::live::LiveArgs;
+use crate::cli::run_args::LiveArgs;
 use crate::kube_api::Cluster;
 use crate::operation::{
-    Ambient as _, ClusterLedger, Journal, LeaseHolder, Listed, Lock, Silence, State, Status, StepId,
+    Ambient as _, ClusterLedger, Journal, LeaseHolder, Listed, Lock, Mark, Silence, State, Status, StepId,
     SystemAmbient, Terms, Waiver,
 };
 use crate::renumber::run::is_open;
@@ -375,7 +375,10 @@ async fn forget_in(
     let lock = lock_cluster(&context.voice(), api, claim, terms).await?;
     let removed = async {
         let found = ended(context, args).await?;
-        Ok(ClusterLedger::remove(api, &found.listed.operation).await?)
+        let count = ClusterLedger::remove(api, &found.listed.operation).await?;
+        // A damaged record is removed although its operation has not ended.
+        Mark::remove(api, &found.listed.operation).await?;
+        Ok(count)
     };
     let removed = removed.await;
     if let Err(error) = lock.release().await {

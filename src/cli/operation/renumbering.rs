@@ -4,10 +4,10 @@ use async_trait::async_trait;
 
 use super::of_kind::{Next, OfKind};
 use super::{ResumeArgs, UndoArgs};
-use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
 use crate::cli::renumber::{EvidenceArgs, RetireArgs, RollbackArgs, retire, rollback};
 use crate::cli::report::{self, ReportArgs};
+use crate::cli::run_args::LiveArgs;
 use crate::cli::{Context, Outcome};
 use crate::operation::{Action, Report, State, Status};
 use crate::renumber::run::situation::{Situation, steps_of_the_end};

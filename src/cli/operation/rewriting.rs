@@ -32,23 +32,25 @@ impl OfKind for RangeRewrites {
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
         confirm_only(&args.live.confirm, &[], &[])?;
+        args.live.renumber.refuse_of_another_kind()?;
         refuse_to_give_up(&args.give_up, id)?;
         args.key.refuse_of_another_kind()?;
         if args.gates.settings().resolve()?.are_there() {
             return Err(Failure::usage("a rewrite has no batches, so it cannot have gates")
                 .hint("omit the gate options"));
         }
-        let rewrites = Rewrites::connect(context, &args.live.home, &args.live.lock).await?;
+        let rewrites = Rewrites::connect(context, &args.live.home, &args.live.run.lock).await?;
         rewrites.resume(id).await
     }
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
         confirm_only(&args.live.confirm, &[], &[])?;
+        args.live.renumber.refuse_of_another_kind()?;
         refuse_to_give_up(&args.give_up, id)?;
         args.refuse_of_a_renumbering()?;
         args.key.refuse_of_another_kind()?;
-        let rewrites = Rewrites::connect(context, &args.live.home, &args.live.lock).await?;
-        rewrites.roll_back(id, args.live.yes).await
+        let rewrites = Rewrites::connect(context, &args.live.home, &args.live.run.lock).await?;
+        rewrites.roll_back(id, args.live.run.yes).await
     }
 
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::rewriting::Rewrites;
 use super::rewritten::{describe, show};
 use crate::cli::homes::HomeArgs;
-use crate::cli::live::LockArgs;
+use crate::cli::run_args::LockArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::{Journal, LeaseHolder, Plan, SystemAmbient};

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::rewritten::{describe, show};
 use crate::cli::api::KubeArgs;
 use crate::cli::homes::HomeArgs;
-use crate::cli::live::{LockArgs, PATIENCE};
+use crate::cli::run_args::{LockArgs, PATIENCE};
 use crate::cli::{Context, Outcome};
 use crate::kube_api::Cluster;
 use crate::operation::{EtcdRecord, Journal, Lock, Plan, Status, SystemAmbient, new_id};

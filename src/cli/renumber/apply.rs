@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{describe, duration, other_changes, summary};
 use crate::cli::gates::GateArgs;
-use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
+use crate::cli::run_args::LiveArgs;
 use crate::cli::target::TargetArgs;
 use crate::cli::tiers::TierArgs;
 use crate::cli::{Context, Outcome, digest};
@@ -140,9 +140,9 @@ async fn decide(
     if let Some(shown) = shown(context, args, &plan) {
         context.output.progress(&shown);
     }
-    context.output.progress(&summary(&plan, &session.store.describe(), args.live.rate));
+    context.output.progress(&summary(&plan, &session.store.describe(), args.live.renumber.rate));
     let count = counted(plan.work.moves.len(), "Service", "Services");
-    let question = format!("Move {count} now? It takes {}.", duration(&plan.work, args.live.rate));
+    let question = format!("Move {count} now? It takes {}.", duration(&plan.work, args.live.renumber.rate));
     session.ask(&question)?;
     Ok(plan)
 }
@@ -150,7 +150,11 @@ async fn decide(
 /// Returns what to show before the question: every move, and what else changes. With `--yes` there is no question, so only what
 /// else changes.
 fn shown(context: &Context, args: &ApplyArgs, plan: &Plan<Renumbering>) -> Option<String> {
-    if args.live.yes { other_changes::table_of(&plan.work) } else { Some(describe(&context.output, plan)) }
+    if args.live.run.yes {
+        other_changes::table_of(&plan.work)
+    } else {
+        Some(describe(&context.output, plan))
+    }
 }
 
 /// Plans the move. If a range that an earlier operation has just closed still overlaps the new range, waits until the controller

@@ -6,8 +6,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::evidence::EvidenceArgs;
-use crate::cli::live::LiveArgs;
 use crate::cli::output::counted;
+use crate::cli::run_args::LiveArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::{Report, Status, Waiver};
@@ -121,7 +121,7 @@ impl ApiLessArgs {
 impl RetireArgs {
     /// Returns the options that the user must repeat in the next command for this renumbering.
     fn options(&self) -> String {
-        let yes = if self.live.yes { " --yes" } else { "" };
+        let yes = if self.live.run.yes { " --yes" } else { "" };
         let flags = if self.accept_unverified_flags { " --accept-unverified-flags" } else { "" };
         self.evidence.wanted().options() + flags + &self.live.max_failures_option() + yes
     }
@@ -225,7 +225,7 @@ pub async fn rollback(
         return Ok(Outcome::Done);
     }
     session.confirm_only_known(&ongoing, true)?;
-    ongoing.options = if args.live.yes { " --yes".to_string() } else { String::new() };
+    ongoing.options = if args.live.run.yes { " --yes".to_string() } else { String::new() };
     let report = session.undo(&mut ongoing).await?;
     print(context, &ongoing, &report)?;
     if let Some(failure) = left_alone(&ongoing, &report.stuck.iter().collect::<Vec<_>>(), "undone") {

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::situation::Situation;
 use super::{Ongoing, RenumberSession, refuse_beside_another};
 use crate::operation::{Journal, Lock, Plan, Report, Summary, new_id};
+use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, current};
 use crate::session::gates::GateSettings;
 use crate::session::{Failure, Taking, and_more, is_leased, release};
@@ -17,7 +18,8 @@ impl RenumberSession {
         let listing = Journal::listing(self.store.as_ref(), Some(&self.id)).await?;
         listing.unreadable.iter().for_each(|text| self.voice.warn(text));
         refuse_beside_renumbering(self).await?;
-        refuse_beside_another(self.store.as_ref(), &self.id).await
+        refuse_beside_another(self.store.as_ref(), &self.id).await?;
+        self.refuse_beside_marked(KIND).await
     }
 
     /// Refuses a plan that was created for another cluster, or that does not match the cluster.
@@ -64,6 +66,7 @@ impl RenumberSession {
     ) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
         let (store, voice) = (self.store.as_ref(), &self.voice);
         refuse_beside_another(store, &self.id).await?;
+        self.refuse_beside_marked(KIND).await?;
         refuse_changed(&plan, &Survey::read(store, &self.layout, None).await?)?;
         self.try_external_ips(&lock.claim().operation, &plan.work).await?;
         let snapshot = match snapshot {

@@ -10,6 +10,7 @@ use crate::operation::{
     self, Environment, Journal, Lock, OperationError, Report, RunEnd, Status, StepId, Stop,
 };
 use crate::renumber::live::{Approver, LiveEnvironment, LiveOptions};
+use crate::renumber::plan::KIND;
 use crate::renumber::without_api::{MovesBack, WithoutApi};
 use crate::renumber::{Effect, Renumbering};
 use crate::session::{Api, Arrival, Failure, Heading, Subject, status_after, why_stopped};
@@ -171,6 +172,7 @@ impl RenumberSession {
         if is_refused || ongoing.summary.status.has_ended() {
             return Ok(());
         }
+        self.mark(&ongoing.operation, KIND, !is_forward).await?;
         let (ledger, now) = (self.ledger(&ongoing.journal, lock), self.ambient().now());
         let recorded = ongoing.journal.set_out(&ledger, !is_forward, now).await;
         recorded.map_err(|error| left_open(error.into(), ongoing, way))?;
@@ -223,6 +225,9 @@ impl RenumberSession {
         }
         let arrival = arrival?;
         noted.map_err(|failure| left_open(failure, ongoing, way))?;
+        if status.has_ended() {
+            self.unmark(&ongoing.operation).await;
+        }
         Ok(arrival)
     }
 

@@ -73,7 +73,7 @@ impl Metrics {
         format!("http://{}/metrics", self.address)
     }
 
-    /// Returns the counter of committed transactions.
+    /// Returns the counter of writes.
     pub fn writes(&self) -> Writes {
         self.writes.clone()
     }

@@ -25,7 +25,11 @@ pub fn page(figures: Option<&dyn Figures>, writes: u64) -> String {
         "The version of netsurgeon.",
         &[("version", env!("CARGO_PKG_VERSION"))],
     );
-    page.family("netsurgeon_writes_total", "counter", "Transactions that etcd has executed.");
+    page.family(
+        "netsurgeon_writes_total",
+        "counter",
+        "Writes of this process: transactions in etcd, or ConfigMaps of the record in the cluster.",
+    );
     page.sample("netsurgeon_writes_total", &[], writes);
     if let Some(figures) = figures {
         figures.write(&mut page);

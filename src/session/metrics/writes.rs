@@ -14,7 +14,12 @@ use crate::store::{
 pub struct Writes(Arc<AtomicU64>);
 
 impl Writes {
-    /// Returns the number of committed transactions.
+    /// Returns the counter.
+    pub fn counter(&self) -> Arc<AtomicU64> {
+        self.0.clone()
+    }
+
+    /// Returns the number of writes.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

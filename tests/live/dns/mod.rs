@@ -4,6 +4,7 @@
 mod annotated;
 mod at_every_write;
 mod bytes;
+mod exclusion;
 mod in_cluster;
 mod killed;
 mod owned;
@@ -76,8 +77,13 @@ struct Sides {
 impl Sides {
     /// Starts them. `servers`: the addresses of name servers.
     async fn start(servers: &[&str]) -> Self {
+        Self::start_with(servers, false).await
+    }
+
+    /// Starts them. `controllers`: whether the old cluster has controllers.
+    async fn start_with(servers: &[&str], controllers: bool) -> Self {
         let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
-        let cluster = Cluster::start(ClusterOptions { nodes: 1, ..options.clone() }).await;
+        let cluster = Cluster::start(ClusterOptions { nodes: 1, controllers, ..options.clone() }).await;
         // BIND answers only at addresses that an interface has. A loopback address cannot be a target of a name.
         let addresses =
             servers.iter().chain(&[OLD, NEW, DOWN]).map(|at| format!("address add {at}/32 dev lo"));

@@ -30,7 +30,8 @@ mod places;
 mod record;
 mod shard;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -134,6 +135,13 @@ impl ClusterLedger {
             places.found(number, names);
         }
         Ok(())
+    }
+
+    /// Adds the writes of this process to a counter.
+    #[must_use]
+    pub fn counting(mut self, writes: Arc<AtomicU64>) -> Self {
+        self.fence.writes = writes;
+        self
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Places> {

@@ -5,8 +5,8 @@
 //! the object. So a write of the previous holder fails, and the previous holder then finds the higher epoch.
 
 use std::sync::Mutex as Queue;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -30,11 +30,13 @@ const MOST_BYTES: usize = 1_000_000;
 pub(super) struct Fence {
     pub(super) epoch: u64,
     newest: AtomicI64,
+    /// Counter of the writes of this process.
+    pub(super) writes: Arc<AtomicU64>,
 }
 
 impl Fence {
     pub(super) fn new(epoch: u64) -> Self {
-        Self { epoch, newest: AtomicI64::new(0) }
+        Self { epoch, newest: AtomicI64::new(0), writes: Arc::default() }
     }
 
     /// Records the newest revision that previous holders wrote.
@@ -203,6 +205,7 @@ impl Shard {
             }
             match self.cluster.replace(&object).await.map(Kept::of) {
                 Ok(Ok(after)) => {
+                    fence.writes.fetch_add(1, Ordering::Relaxed);
                     *kept = Some(after);
                     return all.into_iter().for_each(Waiting::told);
                 }

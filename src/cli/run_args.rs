@@ -36,37 +36,16 @@ impl LockArgs {
     }
 }
 
-/// How to run an operation.
+/// How to run an operation of any kind.
 #[derive(Debug, Clone, Args)]
-pub struct LiveArgs {
-    /// Maximum number of Services that are changed at the same time
+pub struct RunArgs {
+    /// Maximum number of Services, or names of a cutover, that are changed at the same time
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
     parallel: u8,
-    /// Maximum number of writes per second [default: no limit]
-    #[arg(long, value_name = "N")]
-    pub(super) rate: Option<NonZeroU32>,
-    /// Maximum number of Services to skip because another client changed or deleted them, or because the API rejects a change. If
-    /// there are more, the operation stops [default: 0; for a cutover of DNS names: no limit]
+    /// Maximum number of Services to skip because another client changed or deleted them, or because the API rejects a change; for
+    /// a cutover, of names to skip. If there are more, the operation stops [default: 0; for a cutover: no limit]
     #[arg(long, value_name = "N")]
     pub(super) max_failures: Option<u32>,
-    /// How to check that every kube-proxy has applied the writes. `direct`: by a request to each node. `node-proxy`: by requests
-    /// through the API server. `auto`: `direct` or, if this fails, `node-proxy`. A number: wait for this many seconds, without a
-    /// check
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_reach)]
-    barrier: Reach,
-    /// How long the new addresses still answer after a rollback has moved the Services back, in seconds. Clients can still have a
-    /// new address in their DNS cache. In the storage era `bitmap` (the default up to Kubernetes 1.32), the maximum is 300
-    /// seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = LINGER.as_secs(), value_parser = clap::value_parser!(u64).range(..=3600))]
-    linger: u64,
-    /// Host of an API server that is permanently stopped. netsurgeon does not wait for this API server. You need this option for
-    /// about an hour after the stop, until the Lease of the API server in `kube-system` expires
-    #[arg(long, value_name = "HOST")]
-    without_api_server: Vec<String>,
-    /// Confirm that the manual step with this name is complete, for example `flags` or `soak`; can be repeated. netsurgeon
-    /// refuses the confirmation if an API server shows that the step is not complete
-    #[arg(long, value_name = "WHAT")]
-    pub(super) confirm: Vec<String>,
     /// Do not ask for confirmation before the start
     #[arg(short, long)]
     pub(super) yes: bool,
@@ -75,9 +54,89 @@ pub struct LiveArgs {
     /// Serve `GET /metrics` for Prometheus at this address while the operation runs; docs/metrics.md lists the metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<String>,
+}
+
+impl RunArgs {
+    /// Returns the settings of a session. `skipped`: the default for the number of subjects that can be skipped.
+    pub fn settings(&self, skipped: usize) -> Settings {
+        let most = self.max_failures.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        Settings {
+            lease: self.lock.terms(),
+            parallel: self.parallel.into(),
+            max_failures: most.unwrap_or(skipped),
+            agreed: self.yes,
+            metrics: self.metrics_listen.clone(),
+            ..Settings::default()
+        }
+    }
+}
+
+/// How to run a renumbering, in addition to [`RunArgs`]. The options have no defaults here, so that another kind of operation can
+/// refuse them.
+#[derive(Debug, Clone, Args)]
+pub struct RenumberRunArgs {
+    /// Maximum number of writes per second [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub(super) rate: Option<NonZeroU32>,
+    /// How to check that every kube-proxy has applied the writes. `direct`: by a request to each node. `node-proxy`: by requests
+    /// through the API server. `auto`: `direct` or, if this fails, `node-proxy`. A number: wait for this many seconds, without a
+    /// check [default: auto]
+    #[arg(long, value_name = "HOW", value_parser = parse_reach)]
+    barrier: Option<Reach>,
+    /// How long the new addresses still answer after a rollback has moved the Services back, in seconds. Clients can still have a
+    /// new address in their DNS cache. In the storage era `bitmap` (the default up to Kubernetes 1.32), the maximum is 300
+    /// seconds [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3600))]
+    linger: Option<u64>,
+    /// Host of an API server that is permanently stopped. netsurgeon does not wait for this API server. You need this option for
+    /// about an hour after the stop, until the Lease of the API server in `kube-system` expires
+    #[arg(long, value_name = "HOST")]
+    without_api_server: Vec<String>,
     /// Do not create Kubernetes Events for the Services that move
     #[arg(long)]
     no_events: bool,
+}
+
+impl RenumberRunArgs {
+    fn choices(&self) -> Choices {
+        Choices {
+            barrier: self.barrier.unwrap_or(Reach::Auto),
+            linger: self.linger.map_or(LINGER, Duration::from_secs),
+            without_api_servers: self.without_api_server.iter().cloned().collect(),
+            events: !self.no_events,
+            give_up: Vec::new(),
+        }
+    }
+
+    /// Refuses these options for an operation of another kind.
+    pub(super) fn refuse_of_another_kind(&self) -> Result<(), Failure> {
+        let given = [
+            ("--rate", self.rate.is_some()),
+            ("--barrier", self.barrier.is_some()),
+            ("--linger", self.linger.is_some()),
+            ("--without-api-server", !self.without_api_server.is_empty()),
+            ("--no-events", self.no_events),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((option, _)) => {
+                Err(Failure::usage(format!("`{option}` is only for a renumbering")).hint("omit this option"))
+            }
+        }
+    }
+}
+
+/// How to run an operation on a live cluster, with access to etcd and the API.
+#[derive(Debug, Clone, Args)]
+pub struct LiveArgs {
+    #[command(flatten)]
+    pub(super) run: RunArgs,
+    /// Confirm that the manual step with this name is complete, for example `flags` or `soak`; can be repeated. netsurgeon
+    /// refuses the confirmation if an API server shows that the step is not complete
+    #[arg(long, value_name = "WHAT")]
+    pub(super) confirm: Vec<String>,
+    #[command(flatten)]
+    pub(super) renumber: RenumberRunArgs,
     #[command(flatten)]
     pub(super) home: HomeArgs,
 }
@@ -100,7 +159,7 @@ impl LiveArgs {
         let etcd = (self.home.etcd.connect().await?, self.home.etcd.layout());
         let cluster = self.home.kube.connect().await?;
         let session = Session::open(context.voice(), etcd, cluster, self.settings()).await?;
-        Ok(RenumberSession::new(session, self.choices()))
+        Ok(RenumberSession::new(session, self.renumber.choices()))
     }
 
     /// Connects only to etcd. Fails if an API server answers.
@@ -113,12 +172,12 @@ impl LiveArgs {
         let answers = timeout(PATIENCE, self.answering()).await.ok().flatten();
         let (voice, settings) = (context.voice(), self.settings());
         let session = Session::open_without_api(voice, etcd, answers, pause, settings).await?;
-        Ok(RenumberSession::new(session, self.choices()))
+        Ok(RenumberSession::new(session, self.renumber.choices()))
     }
 
     /// Returns the option `--max-failures` with a leading space, if it is not the default.
     pub(super) fn max_failures_option(&self) -> String {
-        let most = self.max_failures.filter(|most| *most > 0);
+        let most = self.run.max_failures.filter(|most| *most > 0);
         most.map(|most| format!(" --max-failures {most}")).unwrap_or_default()
     }
 
@@ -128,25 +187,9 @@ impl LiveArgs {
         cluster.identity().await.ok().map(|_| cluster.server().to_string())
     }
 
+    /// Returns the settings of a session that runs a renumbering.
     pub(super) fn settings(&self) -> Settings {
-        Settings {
-            lease: self.lock.terms(),
-            parallel: self.parallel.into(),
-            rate: self.rate,
-            max_failures: usize::try_from(self.max_failures.unwrap_or_default()).unwrap_or(usize::MAX),
-            agreed: self.yes,
-            confirm: self.confirm.clone(),
-            metrics: self.metrics_listen.clone(),
-        }
-    }
-
-    fn choices(&self) -> Choices {
-        Choices {
-            barrier: self.barrier,
-            linger: Duration::from_secs(self.linger),
-            without_api_servers: self.without_api_server.iter().cloned().collect(),
-            events: !self.no_events,
-            give_up: Vec::new(),
-        }
+        let settings = self.run.settings(0);
+        Settings { rate: self.renumber.rate, confirm: self.confirm.clone(), ..settings }
     }
 }

@@ -1,0 +1,115 @@
+//! Excludes operations of different ledgers from each other while no process runs them ([`Mark`]).
+
+use super::{Failure, Voice, status_hint};
+use crate::kube_api::{Cluster, ClusterError};
+use crate::operation::{ClusterLock, ClusterRecord, Journal, LedgerPlace, Mark, OperationError};
+use crate::store::ReadStore;
+
+/// The operations of one cluster, as far as a session can read them.
+pub(super) struct Marks<'a> {
+    pub api: &'a Cluster,
+    /// The etcd of the cluster, with the identity of the cluster; `None` without access to etcd.
+    pub etcd: Option<(&'a dyn ReadStore, &'a str)>,
+}
+
+impl Marks<'_> {
+    /// Fails if an operation of this kind cannot start beside an operation that has not ended. Removes stale marks.
+    pub async fn refuse_beside(&self, voice: &Voice, kind: &str) -> Result<(), Failure> {
+        match self.excluding(kind).await {
+            Ok(Some(other)) => Err(refusal(&other)),
+            Ok(None) => Ok(()),
+            Err(error) => {
+                warn(voice, &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Marks an operation that starts or continues. Must be called while this process holds the Lease. Fails if the operation has
+    /// no mark yet, runs forward, and cannot start beside another one.
+    pub async fn claim(&self, voice: &Voice, mark: &Mark, is_back: bool) -> Result<(), Failure> {
+        let marked = async {
+            if Mark::list(self.api).await?.contains(mark) {
+                return Ok(None);
+            }
+            let other = if is_back { None } else { self.excluding(&mark.kind).await? };
+            if other.is_none() {
+                mark.put(self.api).await?;
+            }
+            Ok::<_, OperationError>(other)
+        };
+        match marked.await {
+            Ok(Some(other)) => Err(refusal(&other)),
+            Ok(None) => Ok(()),
+            // A rollback must not depend on the Lease.
+            Err(error) => {
+                warn(voice, &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the mark of an operation that has not ended and that excludes operations of this kind.
+    async fn excluding(&self, kind: &str) -> Result<Option<Mark>, OperationError> {
+        for mark in Mark::list(self.api).await?.into_iter().filter(|mark| !mark.allows(kind)) {
+            if !self.has_ended(&mark).await? {
+                return Ok(Some(mark));
+            }
+            Mark::remove(self.api, &mark.operation).await?;
+        }
+        Ok(None)
+    }
+
+    /// Returns whether the operation of a mark has ended, or has no record. Returns `false` if its ledger cannot be read.
+    async fn has_ended(&self, mark: &Mark) -> Result<bool, OperationError> {
+        let id = &mark.operation;
+        let summary = match (mark.ledger, self.etcd) {
+            (LedgerPlace::Cluster, _) => match ClusterRecord::find(self.api, id).await {
+                Ok(Some(record)) => Journal::summary_in(&record).await?,
+                Ok(None) => None,
+                Err(error) if is_forbidden(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            },
+            (LedgerPlace::Etcd, Some((store, cluster))) => {
+                let listed = Journal::list(store, Some(cluster)).await?;
+                listed.into_iter().find(|one| one.operation == *id).map(|one| one.summary)
+            }
+            (LedgerPlace::Etcd, None) => return Ok(false),
+        };
+        Ok(summary.is_none_or(|summary| summary.has_ended()))
+    }
+}
+
+/// Removes the mark of an operation that has ended.
+pub(super) async fn unmark(voice: &Voice, api: &Cluster, operation: &str) {
+    if let Err(error) = Mark::remove(api, operation).await {
+        let lease = ClusterLock::LEASE;
+        voice.warn(&format!(
+            "the Lease `{lease}` still says that operation `{operation}` has not ended: {error}; the next operation that can read its journal corrects this"
+        ));
+    }
+}
+
+fn is_forbidden(error: &OperationError) -> bool {
+    matches!(error, OperationError::Cluster(error) if matches!(**error, ClusterError::Forbidden { .. }))
+}
+
+fn warn(voice: &Voice, error: &OperationError) {
+    let lease = ClusterLock::LEASE;
+    voice.warn(&format!(
+        "cannot compare with the operations that the Lease `{lease}` lists: {error}; an operation that is recorded elsewhere could be under way"
+    ));
+}
+
+fn refusal(mark: &Mark) -> Failure {
+    let (id, kind) = (&mark.operation, &mark.kind);
+    let place = match mark.ledger {
+        LedgerPlace::Etcd => "etcd",
+        LedgerPlace::Cluster => "the cluster",
+    };
+    Failure::refused(format!(
+        "operation `{id}` ({kind}) of this cluster has not ended; it is recorded in {place}"
+    ))
+    .hint(status_hint(id))
+    .hint(format!("if {place} has no such operation any more: `{}`", mark.removal()))
+}
