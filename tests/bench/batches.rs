@@ -145,7 +145,7 @@ fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> (f64, f64) {
     let (mut moved, mut said) = (Vec::new(), Vec::new());
     for line in BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok) {
         // The program prints one line when the Services of a batch have moved.
-        if line.starts_with("batch ") && line.contains("Services moved") {
+        if line.starts_with("wait until every node routes batch ") {
             moved.push((Instant::now(), syncs_so_far(cluster)));
         }
         said.push(line);
