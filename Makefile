@@ -25,11 +25,15 @@ MINISTACK := $(RIG)/ministack-$(MINISTACK_VERSION)/bin/ministack
 # An older Go fetches the one that go.mod asks for, also if `go env` forbids that.
 GO_BUILD := GOTOOLCHAIN=auto GOWORK=off go build -trimpath -buildvcs=false
 
+# The build that `make bench AGAINST=COMMIT` compares with.
+AGAINST_COMMIT = $(or $(shell git rev-parse --verify --quiet '$(AGAINST)^{commit}'),$(error AGAINST: no commit `$(AGAINST)`))
+AGAINST_PROGRAM := $(if $(AGAINST),target/against/$(AGAINST_COMMIT)/netsurgeon)
+
 # A pipe fails if any command in it fails.
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: help demo test soak lint bench notices fmt rig fixtures prerequisites-build prerequisites-rig
+.PHONY: help demo test check soak lint bench notices fmt rig fixtures prerequisites-build prerequisites-rig
 .DELETE_ON_ERROR:
 
 help: ## list these commands
@@ -43,6 +47,11 @@ test: rig ## everything: format, lints, and the tests of every tier, including t
 	cargo fmt --check
 	$(CLIPPY)
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --no-fail-fast 2>&1 | tee target/test.log || $(WHY)
+
+check: prerequisites-build ## format, lints, and the tests that need nothing: unit tests and `tests/it`
+	cargo fmt --check
+	$(CLIPPY)
+	cargo test --locked --lib --bins --test it
 
 # Repeats at the end why tests failed, because the logs of their components are long.
 WHY := { grep -A6 ' panicked at ' target/test.log; exit 1; }
@@ -86,9 +95,17 @@ notices: prerequisites-build ## the licences of the code in the binary, to be di
 	mkdir -p target
 	cargo about generate --locked --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
 
-bench: rig ## time and memory of plan and rehearse on large clusters, and the time of a cutover; BENCH=--json for programs
+bench: rig $(AGAINST_PROGRAM) ## time and memory of plan, rehearse and a cutover; BENCH=--json; AGAINST=COMMIT compares with that build
 	cargo build --release --locked
-	@cargo run --quiet --release --locked --example bench -- $(BENCH)
+	@cargo run --quiet --release --locked --example bench -- $(BENCH) $(AGAINST_PROGRAM:%=--against %)
+
+# A build of a commit, which stays in the folder of that commit. Builds share their dependencies.
+target/against/%/netsurgeon: | prerequisites-build
+	rm -rf $(@D) && mkdir -p $(@D)/source
+	git archive $* | tar --extract --directory $(@D)/source
+	cargo build --release --locked --bin netsurgeon --manifest-path $(@D)/source/Cargo.toml --target-dir target/against/build
+	rm -rf $(@D)/source
+	mv target/against/build/release/netsurgeon $@
 
 fmt: ## format the sources
 	cargo fmt

@@ -18,10 +18,6 @@ use super::neutral::{Neutral, neutral, neutral_line};
 pub use crate::session::counted;
 use crate::session::failure::{Failure, Kind as FailureKind};
 
-/// Size of the buffer for JSON, in bytes. It equals the size of a pipe's buffer. The buffer is needed because the JSON serializer
-/// writes only a few bytes at a time.
-const JSON_BLOCK: usize = 64 * 1024;
-
 /// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -123,7 +119,7 @@ impl Output {
     /// Prints a value as JSON, indented.
     pub fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         debug_assert!(has_version(value), "a document without its version");
-        let mut stdout = Neutral(BufWriter::with_capacity(JSON_BLOCK, std::io::stdout().lock()));
+        let mut stdout = Neutral::new(std::io::stdout().lock());
         serde_json::to_writer_pretty(&mut stdout, value).map_err(|error| {
             if error.is_io() {
                 Failure::from(std::io::Error::from(error))

@@ -16,6 +16,7 @@ use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::measure::median;
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 use crate::rig::process::wait_until;
 use crate::rig::proxy::ProxyMode;
@@ -36,6 +37,8 @@ pub struct Batches {
     pub seconds: f64,
     pub plain_seconds: f64,
     pub to_plain: f64,
+    /// Syncs of kube-proxy from one batch to the next.
+    pub syncs: f64,
     /// Plain changes, as many as a batch makes.
     pub both_seconds: f64,
     pub to_both: f64,
@@ -61,9 +64,18 @@ pub async fn measure(netsurgeon: &Path) -> Batches {
         let patched = cluster.api.request(Method::PATCH, &service(name), MERGE, Some(&change)).await;
         patched.expect("a patch");
     }
-    let seconds = from_batch_to_batch(netsurgeon, &cluster);
+    let (seconds, syncs) = from_batch_to_batch(netsurgeon, &cluster);
     let (to_plain, to_both) = (seconds / plain_seconds, seconds / both_seconds);
-    Batches { services: SERVICES, batch: BATCH, seconds, plain_seconds, to_plain, both_seconds, to_both }
+    Batches {
+        services: SERVICES,
+        batch: BATCH,
+        seconds,
+        plain_seconds,
+        to_plain,
+        syncs,
+        both_seconds,
+        to_both,
+    }
 }
 
 /// Changes these Services repeatedly; returns the median of the seconds.
@@ -72,8 +84,7 @@ async fn plain_rounds(cluster: &Cluster, names: &[String]) -> f64 {
     for round in 0..ROUNDS {
         rounds.push(plain(cluster, names, round).await);
     }
-    rounds.sort_by(f64::total_cmp);
-    rounds[ROUNDS / 2]
+    median(rounds)
 }
 
 async fn addresses(cluster: &Cluster) -> Vec<String> {
@@ -116,8 +127,14 @@ async fn plain(cluster: &Cluster, names: &[String], round: usize) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// Moves all Services; returns the median of the seconds from one batch to the next.
-fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> f64 {
+/// Returns how often kube-proxy has applied changes so far.
+fn syncs_so_far(cluster: &Cluster) -> usize {
+    let log = std::fs::read_to_string(cluster.directory().join("kube-proxy-node-1.log")).expect("a log");
+    log.matches("SyncProxyRules complete").count()
+}
+
+/// Moves all Services; returns the medians of the seconds, and of kube-proxy's syncs, from one batch to the next.
+fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> (f64, f64) {
     let (snapshot, size) = (cluster.directory().join("before.db"), BATCH.to_string());
     let mut command = Command::new(netsurgeon);
     command.env_clear().env("KUBECONFIG", cluster.kubeconfig());
@@ -128,8 +145,8 @@ fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> f64 {
     let (mut moved, mut said) = (Vec::new(), Vec::new());
     for line in BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok) {
         // The program prints one line when the Services of a batch have moved.
-        if line.starts_with("batch ") && line.contains("Services moved") {
-            moved.push(Instant::now());
+        if line.starts_with("wait until every node routes batch ") {
+            moved.push((Instant::now(), syncs_so_far(cluster)));
         }
         said.push(line);
     }
@@ -138,8 +155,8 @@ fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> f64 {
     let batches = SERVICES / BATCH;
     assert!(moved.len() >= batches, "{said:#?}");
     // During the wait for the last batch nothing is prepared: the Service after it moves alone.
-    let mut between: Vec<f64> =
-        moved[..batches - 1].windows(2).map(|pair| pair[1].duration_since(pair[0]).as_secs_f64()).collect();
-    between.sort_by(f64::total_cmp);
-    between[between.len() / 2]
+    let between =
+        |of: &dyn Fn(&[(Instant, usize)]) -> f64| median(moved[..batches - 1].windows(2).map(of).collect());
+    let seconds = between(&|pair| pair[1].0.duration_since(pair[0].0).as_secs_f64());
+    (seconds, between(&|pair| (pair[1].1 - pair[0].1) as f64))
 }

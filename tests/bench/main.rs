@@ -18,6 +18,7 @@
     reason = "the benchmark is no part of the program"
 )]
 
+mod against;
 mod batches;
 mod cutovers;
 mod measure;
@@ -97,6 +98,15 @@ async fn main() {
     if std::env::args().any(|argument| argument == "--cutovers") {
         let measured = cutovers::measure(&netsurgeon).await;
         println!("{}", serde_json::to_string_pretty(&measured).expect("figures"));
+        return;
+    }
+    if let Some(other) = std::env::args().skip_while(|argument| argument != "--against").nth(1) {
+        let compared = against::measure(&netsurgeon, Path::new(&other)).await;
+        if is_json {
+            println!("{}", serde_json::to_string_pretty(&compared).expect("figures"));
+        } else {
+            against::print(&compared);
+        }
         return;
     }
     for services in SIZES {
@@ -246,11 +256,11 @@ fn print_live(outcome: &Outcome) {
         outcome.recreate_seconds * 1e3,
         outcome.recreate_to_moving
     );
-    let Batches { services, batch, seconds, plain_seconds, to_plain, both_seconds, to_both } =
+    let Batches { services, batch, seconds, plain_seconds, to_plain, syncs, both_seconds, to_both } =
         &outcome.batches;
     println!(
         "batches of {batch} of {services} Services: {seconds:.2} s each; kube-proxy applies {batch} plain changes in {plain_seconds:.2} s, \
-         ratio {to_plain:.2}; the {} of a batch in {both_seconds:.2} s, ratio {to_both:.2}",
+         ratio {to_plain:.2}; it syncs {syncs:.0} times for each; the {} of a batch in {both_seconds:.2} s, ratio {to_both:.2}",
         2 * batch
     );
     let Cutovers { names, records, seconds, nsupdate_seconds, to_nsupdate } = &outcome.cutovers;

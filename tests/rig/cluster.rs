@@ -16,6 +16,7 @@ use super::etcd::{Etcd, EtcdOptions};
 use super::network::{Network, Node, gateway};
 use super::pki::{Authority, Pair, service_account_key, serving_names};
 use super::process::{Process, wait_until};
+use super::times::Timed;
 use super::workspace::Workspace;
 
 /// How long a new cluster may take to create its own objects after it is ready; about a second.
@@ -123,6 +124,8 @@ pub struct Cluster {
     options: ClusterOptions,
     network: Option<Network>,
     workspace: Workspace,
+    /// The last field: it is dropped after everything has ended.
+    _timed: Timed,
 }
 
 impl Cluster {
@@ -134,6 +137,7 @@ impl Cluster {
     }
 
     async fn launch(options: ClusterOptions) -> Self {
+        let timed = Timed::start(format!("{:?}", options.era));
         let network = (options.nodes > 0).then(|| Network::enter(options.api_servers));
         let workspace = Workspace::create("cluster");
         let authority = Authority::create(&workspace, "kubernetes", "ca");
@@ -162,6 +166,7 @@ impl Cluster {
             options,
             network,
             workspace,
+            _timed: timed,
         };
         if cluster.options.controllers {
             cluster.start_controllers();

@@ -41,6 +41,7 @@ pub mod route53_proxy;
 pub mod run;
 pub mod shifted_clock;
 pub mod static_pods;
+pub mod times;
 pub mod transfer;
 pub mod visitor;
 pub mod workspace;
