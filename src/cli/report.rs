@@ -8,7 +8,7 @@ use super::file::{Readers, write_file};
 use super::homes::HomeArgs;
 use super::{Context, Outcome};
 use crate::operation::Lock;
-use crate::renumber::run::open_operation;
+use crate::renumber::run::{later_renumbering, open_operation};
 use crate::report::{Subject, page};
 use crate::session::Failure;
 use crate::session::is_leased;
@@ -50,6 +50,7 @@ pub async fn run(context: &Context, id: &str, args: &ReportArgs) -> Result<Outco
         journal: &ongoing.journal,
         survey: &survey,
         is_leased: is_leased(held.as_ref(), &ongoing.operation),
+        later: later_renumbering(store.as_ref(), &cluster, &ongoing).await?,
     });
     args.write(context, &page)
 }

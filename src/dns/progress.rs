@@ -105,7 +105,7 @@ impl Progress for Tally {
     }
 
     fn words(&self, _now: Instant) -> String {
-        let done = if self.back { "changed back" } else { "changed" };
+        let done = if self.back { "back at the old records" } else { "changed" };
         format!("{} of {} {done}", self.changed, counted(self.names, "name", "names"))
     }
 

@@ -131,6 +131,7 @@ impl CutoverSession {
         planned(&plan.work, &self.given_up)?;
         let provider = self.provider(&plan.work, false).await?;
         refuse_other_view(&plan.work, provider.as_ref()).await?;
+        refuse_unrecorded(&plan.work, provider.as_ref()).await?;
         let purpose = purpose(&plan.work);
         let (mut recorded, holding) = self.begin(plan, gates.record()?, &purpose).await?;
         self.voice.progress(&format!("operation {}", recorded.operation));
@@ -191,15 +192,18 @@ impl CutoverSession {
         Ok(self.ran(recorded, report, Vec::new()))
     }
 
-    /// Rolls back a cutover whose record is lost, for example because it was deleted. Takes every name back that has the records of
-    /// any stage of the plan. Returns `None` if every name already has its old records; then records and changes nothing.
-    pub async fn roll_back_unrecorded(&self, plan: Plan<Cutover>) -> Result<Option<Ran>, Failure> {
-        self.refuse_other_cluster(&plan)?;
+    /// Counts the names of a plan that have the records of a stage, for a cutover whose record is lost. Changes nothing.
+    pub async fn found(&self, plan: &Plan<Cutover>) -> Result<Whereabouts, Failure> {
+        self.refuse_other_cluster(plan)?;
         planned(&plan.work, &self.given_up)?;
         let provider = self.provider(&plan.work, true).await?;
-        if is_at_start(&plan.work, provider.as_ref()).await {
-            return Ok(None);
-        }
+        Ok(whereabouts(&plan.work, provider.as_ref()).await)
+    }
+
+    /// Rolls back a cutover whose record is lost, for example because it was deleted. Takes every name back that has the records of
+    /// any stage of the plan.
+    pub async fn roll_back_unrecorded(&self, plan: Plan<Cutover>) -> Result<Ran, Failure> {
+        let provider = self.provider(&plan.work, true).await?;
         let (mut recorded, holding) = self.begin_recovered(plan, "roll the cutover back").await?;
         self.voice.progress(&format!("operation {}", recorded.operation));
         let undone = async {
@@ -208,7 +212,7 @@ impl CutoverSession {
         };
         let outcome = undone.await;
         let report = holding.release(outcome).await?;
-        Ok(Some(self.ran(recorded, report, Vec::new())))
+        Ok(self.ran(recorded, report, Vec::new()))
     }
 
     fn refuse_other_cluster(&self, plan: &Plan<Cutover>) -> Result<(), Failure> {
@@ -371,6 +375,9 @@ impl CutoverSession {
             // The caller gets the reason for the stop, which is more useful than the write error.
             tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
+        if self.damage(&recorded.operation).await.is_ok_and(|damage| damage.is_some()) {
+            return Err(Failure::from(failure).kind(Kind::Stuck).hint(PLANNED_ROLLBACK));
+        }
         let situation = Situation::of(recorded, false).repeating(&self.options);
         Err(stopped(failure, &situation.with_gates(self.gate_options())))
     }
@@ -388,12 +395,47 @@ fn is_unconfirmed(stuck: &Stuck) -> bool {
     Awaited::CONFIRMATIONS.into_iter().any(|wait| wait.name() == stuck.step.0)
 }
 
-/// Returns whether every name has the records that it had before the cutover. Returns `false` if a name cannot be read.
-async fn is_at_start(work: &Cutover, provider: &dyn Provider) -> bool {
-    let is_at_start = |name| async move { matches!(provider.find(&[work.start(name)]).await, Ok(Ok(_))) };
-    let all = stream::iter(work.names.iter().map(is_at_start)).buffer_unordered(AT_ONCE);
-    all.all(|is_there| async move { is_there }).await
+/// How many names of a plan have which records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// Names with the records from before the cutover.
+    pub old: usize,
+    /// Names with the records of a stage.
+    pub staged: usize,
+    /// Names with other records, and names that could not be read.
+    pub other: usize,
 }
+
+async fn whereabouts(work: &Cutover, provider: &dyn Provider) -> Whereabouts {
+    let find = |name| async move {
+        match provider.find(&[work.start(name)]).await {
+            Ok(Ok(_)) => (1, 0),
+            Ok(Err(_)) if matches!(provider.find(&work.places(name)).await, Ok(Ok(_))) => (0, 1),
+            _ => (0, 0),
+        }
+    };
+    let all: Vec<_> = stream::iter(work.names.iter().map(find)).buffer_unordered(AT_ONCE).collect().await;
+    let old = all.iter().map(|(old, _)| old).sum();
+    let staged = all.iter().map(|(_, staged)| staged).sum();
+    Whereabouts { old, staged, other: all.len().saturating_sub(old).saturating_sub(staged) }
+}
+
+/// Fails if names already have the records of a stage although the cutover has no record: the record was lost.
+async fn refuse_unrecorded(work: &Cutover, provider: &dyn Provider) -> Result<(), Failure> {
+    let staged = whereabouts(work, provider).await.staged;
+    if staged == 0 {
+        return Ok(());
+    }
+    let names = counted(staged, "name has", "names have");
+    Err(Failure::refused(format!(
+        "{names} the records of a stage of this plan, but the cluster has no journal of it: the journal was deleted"
+    ))
+    .hint(PLANNED_ROLLBACK))
+}
+
+/// Hint for a cutover whose journal is lost.
+pub const PLANNED_ROLLBACK: &str =
+    "to roll the cutover back with its plan: `netsurgeon dns rollback --plan FILE`";
 
 /// Returns the names that another client has changed since their last step, and the number of names that could not be read. The
 /// next step of a name also detects such a change. But this step can run much later, and after the last step there is no next

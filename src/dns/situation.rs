@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::cutover::{Awaited, Cutover, Name, Point, Share};
 use super::waiver::MOST_NAMED;
 use crate::nameserver::{Kind, RecordSet};
-use crate::operation::{Journal, State, Status, StepId, WaitKind as _, Waiver};
+use crate::operation::{Journal, State, Status, StepId, WaitKind as _, Waiver, instant};
 use crate::session::{Recorded, counted, give_up};
 
 /// The situation of a cutover.
@@ -47,6 +47,9 @@ pub struct Standing {
     /// Why the last change of the name was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// When the last change of the name was skipped, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped_at: Option<i64>,
     /// Who gave the name up, when, and the records at that time. The cutover leaves the records of this name as they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given_up: Option<Waiver>,
@@ -64,20 +67,24 @@ impl Standing {
         let expected = work.sets(name, reached);
         // If only the mirror has records of a type, the name gets these records at the last stage.
         let shares = name.shares_of(&expected);
-        let error =
-            |point: &Point| journal.find(&work.step(name, *point)).and_then(|record| record.error.clone());
-        let skipped = work.points().iter().rev().find_map(error);
+        let failed = |point: &Point| journal.find(&work.step(name, *point)).filter(|it| it.error.is_some());
+        let failed = work.points().iter().rev().find_map(failed);
+        let skipped = failed.and_then(|record| record.error.clone());
+        let skipped_at = failed.and_then(|record| record.history.last()).map(|(_, time)| *time);
         let given_up = journal.waiver(&name.name).cloned();
         let is_open = |point: &Point| journal.state(&work.step(name, *point)) == Some(State::Started);
         let unknown = journal.is_recovered() && work.points().iter().any(is_open);
-        Self { name: name.name.clone(), expected, shares, skipped, given_up, unknown, reached }
+        Self { name: name.name.clone(), expected, shares, skipped, skipped_at, given_up, unknown, reached }
     }
 
     /// Returns a remark about the name: that it was given up, or why its last change was skipped.
     pub fn remark(&self) -> Option<String> {
         match &self.given_up {
             Some(waiver) => Some(waiver.to_string()),
-            None => self.skipped.clone(),
+            None => {
+                let at = self.skipped_at.map(|at| format!("at {}: ", instant(at))).unwrap_or_default();
+                self.skipped.as_ref().map(|why| format!("{at}{why}"))
+            }
         }
     }
 

@@ -61,7 +61,7 @@ impl fmt::Display for LeaseHolder {
 }
 
 /// Returns a time in seconds since 1970 as text (RFC 3339), such as `2027-01-15T08:00:00Z`.
-pub(super) fn instant(seconds: i64) -> String {
+pub fn instant(seconds: i64) -> String {
     let time = OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|time| time.format(&Rfc3339).ok());
     time.unwrap_or_else(|| seconds.to_string())
 }

@@ -48,7 +48,7 @@ pub use executor::{Executor, Failure, Report, Stuck};
 pub use journal::{
     Journal, Listed, Listing, Noted, Progress, Record, Returning, Run, RunEnd, State, Status, Summary, Waiver,
 };
-pub use lease_holder::{LeaseHolder, moment, new_id};
+pub use lease_holder::{LeaseHolder, instant, moment, new_id};
 pub use ledger::{
     ClusterLedger, ClusterRecord, EtcdLedger, EtcdRecord, Ledger, Part, PartChange, Parts, ReadLedger,
     SeePart,

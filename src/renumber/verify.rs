@@ -51,6 +51,16 @@ pub struct Verified {
     pub findings: Vec<Finding>,
 }
 
+impl Verified {
+    /// Replaces the findings: a later renumbering has changed the cluster, so differences from this one are not faults.
+    #[must_use]
+    pub fn superseded_by(self, later: &str) -> Self {
+        let finding = Finding::info("superseded", format!("operation {later}"))
+            .says("started after this renumbering had ended, so the Services are not compared with this one");
+        Self { findings: vec![finding], ..self }
+    }
+}
+
 /// Compares every move with the survey. `state` returns the state of a step.
 pub fn verify(work: &Renumbering, survey: &Survey, state: impl Fn(&StepId) -> Option<State>) -> Verified {
     let cluster = Cluster::of(work, survey);

@@ -56,7 +56,10 @@ fn head(recorded: &Recorded<Cutover>, situation: &Situation) -> Markup {
         ),
         ("Started by", summary.holder.as_deref().unwrap_or("not known").render()),
         ("Started", moment(summary.started)),
-        ("Ended", summary.ended.map_or_else(|| "not yet".render(), moment)),
+        (
+            if summary.has_ended() { "Ended" } else { "Last run ended" },
+            summary.ended.map_or_else(|| "not yet".render(), moment),
+        ),
         ("Cluster", code(&plan.header.cluster)),
         ("Plan digest", code(&plan.digest)),
     ]);
@@ -168,7 +171,11 @@ fn names(work: &Cutover, situation: &Situation) -> Markup {
             code(&name.name),
             joined(name.by.iter().map(|by| prose(by)), &html! { br; }),
             text(&name.before),
-            text(&standing.expected),
+            if standing.unknown {
+                prose("not known: the records of earlier runs are lost")
+            } else {
+                text(&standing.expected)
+            },
             standing.share().render(),
             code(&name.probe.to_string()),
             prose(standing.remark().as_deref().unwrap_or("–")),

@@ -41,6 +41,8 @@ pub struct Subject<'a> {
     pub survey: &'a Survey,
     /// Whether a process holds the operation lease for this operation.
     pub is_leased: bool,
+    /// A renumbering that started after this one had ended.
+    pub later: Option<String>,
 }
 
 impl Subject<'_> {
@@ -57,6 +59,10 @@ pub fn page(subject: &Subject<'_>) -> String {
     let (work, journal) = (&subject.plan.work, subject.journal);
     let history = History::of(work, journal, subject.summary);
     let verified = verify::verify(work, subject.survey, |step| journal.state(step));
+    let verified = match &subject.later {
+        Some(later) => verified.superseded_by(later),
+        None => verified,
+    };
     let problems = html! {
         (sections::findings(subject, &verified))
         (sections::troubles(&history))

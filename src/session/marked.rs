@@ -2,7 +2,7 @@
 
 use super::{Failure, Voice, status_hint};
 use crate::kube_api::{Cluster, ClusterError};
-use crate::operation::{ClusterLock, ClusterRecord, Journal, LedgerPlace, Mark, OperationError};
+use crate::operation::{ClusterLock, ClusterRecord, Journal, LedgerPlace, Mark, OperationError, Summary};
 use crate::store::ReadStore;
 
 /// The operations of one cluster, as far as a session can read them.
@@ -60,15 +60,24 @@ impl Marks<'_> {
         Ok(None)
     }
 
+    /// Returns the summary of an operation that is recorded in the cluster; `None` if its record is missing or damaged, because no
+    /// process can continue it.
+    async fn in_cluster(&self, operation: &str) -> Result<Option<Summary>, OperationError> {
+        let Some(record) = ClusterRecord::find(self.api, operation).await? else { return Ok(None) };
+        match Journal::open_in(&record).await {
+            Ok((_, summary, _)) => Ok(Some(summary)),
+            Err(OperationError::Journal { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns whether the operation of a mark has ended, or has no record. Returns `false` if its ledger cannot be read.
     async fn has_ended(&self, mark: &Mark) -> Result<bool, OperationError> {
         let id = &mark.operation;
         let summary = match (mark.ledger, self.etcd) {
-            (LedgerPlace::Cluster, _) => match ClusterRecord::find(self.api, id).await {
-                Ok(Some(record)) => Journal::summary_in(&record).await?,
-                Ok(None) => None,
+            (LedgerPlace::Cluster, _) => match self.in_cluster(id).await {
                 Err(error) if is_forbidden(&error) => return Ok(false),
-                Err(error) => return Err(error),
+                found => found?,
             },
             (LedgerPlace::Etcd, Some((store, cluster))) => {
                 let listed = Journal::list(store, Some(cluster)).await?;

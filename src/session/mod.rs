@@ -33,7 +33,7 @@ pub use failure::{Failure, Kind};
 pub use in_cluster::{ClusterSession, Holding};
 pub use lease::{LeaseTerms, Taking, lock_cluster, release};
 pub use recorded::Recorded;
-pub use refusals::{give_up, refuse_ended, refuse_removing, status_hint};
+pub use refusals::{give_up, if_killed, refuse_ended, refuse_removing, status_hint};
 pub use said::Said;
 pub use time::StoredTime;
 pub use voice::{Countdown, Talk, Voice};

@@ -91,10 +91,13 @@ impl<W: Kind + Work> Recorded<W> {
     }
 }
 
-/// Reads the whole record of an operation in the cluster. If the record is damaged, returns the reason why no process can continue
-/// the operation.
+/// Reads the whole record of an operation in the cluster. If the record is missing or damaged, returns the reason why no process
+/// can continue the operation.
 pub async fn damage(api: &Cluster, operation: &str) -> Result<Option<OperationError>, Failure> {
-    let Some(record) = ClusterRecord::find(api, operation).await? else { return Ok(None) };
+    let Some(record) = ClusterRecord::find(api, operation).await? else {
+        let (what, reason) = (format!("operation `{operation}`"), "it has no record".to_string());
+        return Ok(Some(OperationError::Journal { what, reason }));
+    };
     match Journal::open_in(&record).await {
         Ok(_) => Ok(None),
         Err(reason @ OperationError::Journal { .. }) => Ok(Some(reason)),

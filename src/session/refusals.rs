@@ -32,6 +32,13 @@ pub fn give_up<'s>(subjects: impl Iterator<Item = &'s str>) -> String {
     subjects.map(|subject| [" --give-up ", &pasted(Path::new(subject))].concat()).collect()
 }
 
+/// Returns the hint about an operation whose process holds the lease: that process can have been killed.
+pub fn if_killed(operation: &str) -> String {
+    format!(
+        "if that process was killed: `netsurgeon operation resume {operation}` waits until its lease expires, then continues"
+    )
+}
+
 /// Returns the hint about an operation that has not ended. The hint refers to `operation show`, because only this command can
 /// determine what is possible now. For example, the operation may be past its point of no return, or a process may be running it.
 pub fn status_hint(operation: &str) -> String {

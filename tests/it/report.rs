@@ -87,6 +87,7 @@ async fn page_of(bench: &Bench, store: &Saboteur, status: Status) -> String {
         journal: &journal,
         survey: &survey,
         is_leased: false,
+        later: None,
     };
     let written = page(&subject);
     keep(&format!("{}-{}", status.name(), bench.name.replace(['/', ' ', ':'], "-")), &written);
@@ -296,6 +297,7 @@ async fn every_run_is_in_the_report() {
         journal: &journal,
         survey: &survey,
         is_leased: false,
+        later: None,
     };
     let page = page(&subject);
     keep("runs", &page);
@@ -353,8 +355,15 @@ async fn names_and_errors_are_escaped() {
         ..summary(Status::WaitingForManualStep)
     };
     let (operation, is_leased) = (HOSTILE[1], false);
-    let subject =
-        Subject { operation, plan: &plan, summary: &summary, journal: &journal, survey: &survey, is_leased };
+    let subject = Subject {
+        operation,
+        plan: &plan,
+        summary: &summary,
+        journal: &journal,
+        survey: &survey,
+        is_leased,
+        later: None,
+    };
     let page = page(&subject);
     // `check` checks the body: it would find a style that ends early.
     check(&page.replace(" src=x", ""));
@@ -421,6 +430,7 @@ async fn page_of_ten_thousand_services_is_small() {
         journal: &journal,
         survey: &survey,
         is_leased: false,
+        later: None,
     };
     let page = page(&subject);
     keep("large", &page);

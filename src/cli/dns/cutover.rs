@@ -8,11 +8,13 @@ use serde::Serialize;
 use super::{CutoverRunArgs, GiveUpArgs, KeyArgs, Origin, describe, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
-use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another, of_plan};
+use crate::dns::run::{
+    CutoverSession, Goal, PLANNED_ROLLBACK, Ran, Whereabouts, changed_by_another, of_plan,
+};
 use crate::dns::{Cutover, KIND, Situation, Standing};
 use crate::operation::{Plan, Status, Stuck, Summary, Waiver};
 use crate::session::gates::GateSettings;
-use crate::session::{ClusterSession, Failure, counted, first_few};
+use crate::session::{ClusterSession, Failure, Recorded, counted, first_few};
 
 /// Run a cutover up to a stage, or to its end
 ///
@@ -209,14 +211,23 @@ pub(super) async fn chosen(
             Err(failure
                 .hint("`netsurgeon operation list` lists the cutovers that have ended: give the id of a cutover")
                 .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`")
-                .hints(is_back.then_some(
-                    "to roll a cutover back whose journal was deleted: `netsurgeon dns rollback --plan FILE`",
-                )))
+                .hints(is_back.then_some(PLANNED_ROLLBACK)))
         }
         more => {
             let list = more.iter().map(|one| format!("`{}`", one.operation)).collect::<Vec<_>>().join(", ");
             Err(Failure::usage(format!("several cutovers are under way: {list}"))
                 .hint("give the id of a cutover"))
+        }
+    }
+}
+
+/// Reads a cutover. If its record is missing or damaged, the failure says how to go back.
+pub(super) async fn read(session: &ClusterSession, id: &str) -> Result<Recorded<Cutover>, Failure> {
+    match session.read(id).await {
+        Ok(known) => Ok(known),
+        Err(failure) => {
+            let is_damaged = session.damage(id).await.is_ok_and(|reason| reason.is_some());
+            Err(failure.hints(is_damaged.then_some(PLANNED_ROLLBACK)))
         }
     }
 }
@@ -229,7 +240,7 @@ async fn go_on(
     (given, no_gates): (&GateSettings, bool),
     goal: Goal,
 ) -> Result<Outcome, Failure> {
-    let known = session.read::<Cutover>(id).await?;
+    let known = read(&session, id).await?;
     refuse_unknown_stage(&known.plan.work, goal)?;
     let session = key.session(session, &known.plan.work, Origin::Journal)?.giving_up(give_up);
     let is_back = known.journal.is_going_back(&known.summary);
@@ -276,7 +287,8 @@ pub async fn roll_back(context: &Context, args: &RollbackArgs) -> Result<Outcome
         return undo_planned(context, session, args, Plan::read(path)?).await;
     }
     let id = chosen(&session, "rollback", args.operation.as_deref()).await?;
-    undo(context, (session, (&args.run.key, &args.without.give_up)), &id).await
+    let with = (&args.run.key, args.without.give_up.as_slice());
+    undo(context, (session, with), &id, Origin::Journal).await
 }
 
 /// Rolls a cutover back, for `operation rollback`.
@@ -285,7 +297,7 @@ pub(in crate::cli) async fn roll_back_on(
     (session, key): (ClusterSession, (&KeyArgs, &[String])),
     id: &str,
 ) -> Result<Outcome, Failure> {
-    undo(context, (session, key), id).await
+    undo(context, (session, key), id, Origin::Journal).await
 }
 
 /// Rolls the cutover of a plan back, also if its journal is lost.
@@ -295,26 +307,39 @@ async fn undo_planned(
     args: &RollbackArgs,
     plan: Plan<Cutover>,
 ) -> Result<Outcome, Failure> {
+    let with = (&args.run.key, args.without.give_up.as_slice());
     if let Some(begun) = of_plan(&session, &plan).await?
         && begun.summary.status != Status::RolledBack
     {
         let id = &begun.operation;
-        let damage = session.damage(id).await?;
-        let Some(reason) = damage else {
-            return undo(context, (session, (&args.run.key, &args.without.give_up)), id).await;
+        let Some(reason) = session.damage(id).await? else {
+            return undo(context, (session, with), id, Origin::File).await;
         };
         context.output.warn(&format!("the journal of `{id}` cannot be used: {reason}"));
     }
     let session = args.run.key.session(session, &plan.work, Origin::File)?.giving_up(&args.without.give_up);
-    let count = counted(plan.work.names.len(), "name", "names");
-    context.output.progress(&format!(
-        "the cluster has no usable journal of a cutover with this plan that could be rolled back; the rollback reads the records of {count}, and restores the old records of each name that has the records of any stage of the plan"
-    ));
-    session.ask(&format!("Restore the old records of {count}?"))?;
-    let Some(ran) = session.roll_back_unrecorded(plan).await? else {
+    let Whereabouts { staged, other, .. } = session.found(&plan).await?;
+    if staged == 0 && other == 0 {
         context.output.progress("every name already has its old records; nothing was changed");
         return Ok(Outcome::Done);
+    }
+    if staged == 0 {
+        let names = counted(other, "name has", "names have");
+        return Err(Failure::refused(format!(
+            "no name has the records of a stage of this plan; {names} other records, or could not be read"
+        ))
+        .hint("give the plan of the cutover that ran; `netsurgeon dns plan` shows what the names have now"));
+    }
+    let count = counted(staged, "name has", "names have");
+    let others = match other {
+        0 => String::new(),
+        other => format!("; {} other records and will be skipped", counted(other, "name has", "names have")),
     };
+    context.output.progress(&format!(
+        "the cluster has no usable journal of a cutover with this plan; {count} the records of a stage of the plan{others}"
+    ));
+    session.ask("Restore the old records of these names?")?;
+    let ran = session.roll_back_unrecorded(plan).await?;
     conclude(context, &ran)
 }
 
@@ -322,21 +347,15 @@ async fn undo(
     context: &Context,
     (session, (key, give_up)): (ClusterSession, (&KeyArgs, &[String])),
     id: &str,
+    origin: Origin,
 ) -> Result<Outcome, Failure> {
-    let known = match session.read::<Cutover>(id).await {
-        Ok(known) => known,
-        Err(failure) => {
-            let is_damaged = session.damage(id).await.is_ok_and(|reason| reason.is_some());
-            let hint = "to roll the cutover back with its plan: `netsurgeon dns rollback --plan FILE`";
-            return Err(failure.hints(is_damaged.then_some(hint)));
-        }
-    };
+    let known = read(&session, id).await?;
     if known.summary.status == Status::RolledBack && Situation::of(&known, false).unconfirmed.is_empty() {
         context.output.progress(&format!("the cutover `{id}` was already rolled back; nothing was changed"));
         return Ok(Outcome::Done);
     }
     let work = &known.plan.work;
-    let session = key.session(session, work, Origin::Journal)?.giving_up(give_up);
+    let session = key.session(session, work, origin)?.giving_up(give_up);
     let situation = Situation::of(&known, false);
     context.output.progress(&format!(
         "{}; after the rollback has restored old records, it waits {} s so that caches drop the records of the mirror",

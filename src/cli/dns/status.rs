@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::cutover::chosen;
+use super::cutover::{chosen, read};
 use super::{KeyArgs, Origin};
 use crate::cli::api::KubeArgs;
 use crate::cli::output::{Tone, table};
@@ -11,7 +11,7 @@ use crate::cli::{Context, Outcome};
 use crate::dns::answers::{Answers, query};
 use crate::dns::{Cutover, Situation, Standing};
 use crate::operation::{ClusterLock, Status};
-use crate::session::{ClusterSession, Failure, Settings, is_leased};
+use crate::session::{ClusterSession, Failure, Settings, if_killed, is_leased};
 
 /// Show the stage of a cutover, and the records that the name server and the resolver return now
 ///
@@ -64,7 +64,7 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
     let session =
         ClusterSession::open(context.voice(), args.kube.connect().await?, Settings::default()).await?;
     let id = chosen(&session, "status", args.operation.as_deref()).await?;
-    let recorded = session.read::<Cutover>(&id).await?;
+    let recorded = read(&session, &id).await?;
     let held = ClusterLock::holder(&session.api).await?;
     let options = args.key.repeated(&recorded.plan.work);
     let situation = Situation::of(&recorded, is_leased(held.as_ref(), &id)).repeating(&options);
@@ -100,21 +100,29 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
         table(["NAME", "SHARE", "NAME SERVER", "RESOLVER", "NOTE"], rows)
     })?;
     context.output.progress(&format!("{id}: {}; {}", situation.status, situation.progress()));
-    for text in situation.not_confirmed() {
-        context.output.warn(&text);
-    }
-    if let Some(next) = &shown.next {
-        context.output.note(&format!("next: `{next}`"));
-    }
-    if let Some(hint) = situation.without_skipped() {
-        context.output.note(&hint);
-    }
-    if let Some(back) = &shown.rollback {
-        context.output.note(&format!("to go back: `{back}`"));
-    }
+    say_next(context, &situation);
     if let Some(note) = note {
         context.output.note(&note);
     }
     let differs = shown.names.iter().any(|name| name.observed.difference.is_some());
     Ok(if differs { Outcome::Findings } else { Outcome::Done })
+}
+
+/// Prints what is not confirmed, and how the cutover continues.
+fn say_next(context: &Context, situation: &Situation) {
+    for text in situation.not_confirmed() {
+        context.output.warn(&text);
+    }
+    if let Some(next) = situation.next() {
+        context.output.note(&format!("next: `{next}`"));
+    }
+    if let Some(hint) = situation.without_skipped() {
+        context.output.note(&hint);
+    }
+    if let Some(back) = situation.rollback() {
+        context.output.note(&format!("to go back: `{back}`"));
+    }
+    if situation.status.is_at_work() {
+        context.output.note(&if_killed(&situation.operation));
+    }
 }

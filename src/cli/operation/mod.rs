@@ -28,7 +28,7 @@ use crate::operation::{
 use crate::renumber::run::is_open;
 use crate::session::Failure;
 use crate::session::homes::{Found, Home};
-use crate::session::{in_words, lock_cluster, release, status_hint};
+use crate::session::{if_killed, in_words, lock_cluster, release, status_hint};
 
 /// How long the operation lease of `forget` lasts after the process is killed.
 const LEASE: Duration = Duration::from_mins(1);
@@ -334,6 +334,9 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     }
     for line in next.lines() {
         context.output.progress(&line);
+    }
+    if status.is_at_work() {
+        context.output.progress(&if_killed(shown.operation));
     }
     Ok(Outcome::Done)
 }

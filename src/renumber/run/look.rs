@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::flows::flows_of;
-use super::open_operation;
 use super::probe::{Asked, Probed, probe};
 use super::situation::Situation;
 use super::tally::{Phases, stage_now};
+use super::{later_renumbering, open_operation};
 use crate::operation::{Journal, Lock, Status};
 use crate::renumber::users::Used;
 use crate::renumber::{Move, Renumbering, verify};
-use crate::session::{Failure, LiveEtcd, counted, is_leased};
+use crate::session::{Failure, LiveEtcd, counted, if_killed, is_leased};
 use crate::survey::{Finding, Layout, Survey};
 
 /// The result of a check. The option `-o json` prints it.
@@ -103,6 +103,9 @@ impl Look {
         let holder = Lock::holder(store.as_ref(), &cluster).await?;
         let work = &ongoing.plan.work;
         let mut verified = verify::verify(work, &survey, |step| ongoing.journal.state(step));
+        if let Some(later) = later_renumbering(store.as_ref(), &cluster, &ongoing).await? {
+            verified = verified.superseded_by(&later);
+        }
         let (probes, unanswered) = probe(asked, &ongoing, &survey).await?;
         verified.findings.extend(unanswered);
         let users = if with_flows { Some(flows_of(&ongoing).await?) } else { None };
@@ -170,6 +173,9 @@ impl Look {
         parts.extend(self.stage.iter().map(|stage| format!("now: {stage}")));
         parts.extend(self.next.iter().map(|next| format!("next: `{next}`")));
         parts.extend(self.lock.iter().map(|lock| format!("lease holder: {lock}")));
+        if self.status.is_at_work() {
+            parts.push(if_killed(operation));
+        }
         parts
     }
 }

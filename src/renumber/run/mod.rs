@@ -261,6 +261,24 @@ pub async fn open_operation(
     open(store, cluster, operation, at, false).await
 }
 
+/// Returns the newest renumbering that started after an operation had ended; `None` if the operation has not ended.
+pub async fn later_renumbering(
+    store: &dyn ReadStore,
+    cluster: &str,
+    ongoing: &Ongoing,
+) -> Result<Option<String>, Failure> {
+    if !ongoing.summary.has_ended() {
+        return Ok(None);
+    }
+    let is_later = |listed: &operation::Listed| {
+        let summary = &listed.summary;
+        let is_other = summary.kind == KIND && listed.operation != ongoing.operation;
+        is_other && summary.started >= ongoing.summary.ended.unwrap_or(ongoing.summary.started)
+    };
+    let listed = Journal::list(store, Some(cluster)).await?.into_iter().filter(is_later);
+    Ok(listed.max_by_key(|listed| listed.summary.started).map(|listed| listed.operation))
+}
+
 /// Returns whether an operation could not be opened because another version of netsurgeon started it.
 pub fn is_of_another_version(failure: &Failure) -> bool {
     matches!(failure.error.downcast_ref(), Some(PlanFileError::Begun { .. }))

@@ -13,7 +13,7 @@ use crate::rig::named::{NameServer, zone_file};
 use crate::rig::process::wait_until;
 use crate::rig::run::says;
 use crate::rig::shifted_clock::shift;
-use crate::serving::{Watched, command};
+use crate::serving::{Watched, command, run};
 
 fn said(program: &Watched) -> String {
     program.err.lock().unwrap().join("\n")
@@ -223,6 +223,10 @@ async fn cutover_whose_record_is_deleted_is_rolled_back_with_its_plan() {
     let edit = SetChange { from: Some(present.clone()), to: Some(foreign.clone()) };
     server().replace(ZONE, &[edit]).await.expect("an update");
 
+    // The names are at a stage, so this is no start.
+    let refused = world.netsurgeon(&format!("dns cutover --plan {plan} --stage 2 --yes")).expect(1);
+    says(&refused.err, &["error: 2 names have the records of a stage of this plan"]);
+    says(&refused.err, &["`netsurgeon dns rollback --plan FILE`"]);
     let words = format!("dns rollback --plan {plan} --yes -o json");
     let back = world.netsurgeon(&words).expect(3);
     says(&back.err, &["no usable journal"]);
@@ -240,7 +244,10 @@ async fn cutover_whose_record_is_deleted_is_rolled_back_with_its_plan() {
     // The same command continues the rollback that it started.
     let edit = SetChange { from: Some(foreign), to: Some(present) };
     server().replace(ZONE, &[edit]).await.expect("an update");
-    let again = world.netsurgeon(&words).expect(0).json();
+    // The plan on the command line names the key file.
+    let mut command = world.command(&words);
+    command.env_remove("NETSURGEON_TSIG_KEY_FILE");
+    let again = run(&words, command).expect(0).json();
     assert_eq!((&again["operation"], &again["status"]), (&operation.into(), &"rolled-back".into()));
     assert_eq!(world.records().await, before);
     says(&world.netsurgeon(&words).expect(0).err, &["every name already has its old records"]);
