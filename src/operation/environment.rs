@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Swap, Wait};
+use super::{Effect, Manual, NoEffect, NoWait, Record, Stage, StepId, Stop, Swap, Wait};
 use crate::kube_api::{Clock, ClusterError};
 use crate::store::Revision;
 use crate::words::brief;
@@ -119,6 +119,9 @@ pub struct Doing<'a, E: Effect> {
     pub records: Records<'a>,
     /// The fence, to check directly before a request.
     pub fence: &'a dyn Fence,
+    /// Receives a stop request. An effect that can take longer than a request then ends soon, with [`Fault::InDoubt`]. The next
+    /// run finds out what was done, and continues.
+    pub stop: &'a Stop,
 }
 
 /// A function that returns the record of a step; `None` if the step never started.

@@ -55,6 +55,11 @@ impl<E: Effect> Step<E> {
     pub fn is_for_the_way_back(&self) -> bool {
         !self.back_of.is_empty()
     }
+
+    /// Returns whether the step is a wait that runs beside the steps of other subjects ([`WaitKind::may_have_company`]).
+    pub(super) fn is_wait_with_company(&self) -> bool {
+        matches!(&self.action, Action::Wait(wait) if wait.kind.may_have_company()) && !self.subject.is_empty()
+    }
 }
 
 /// What a step does, and how to undo it.
@@ -106,6 +111,13 @@ impl Effect for NoEffect {
 pub trait WaitKind: Copy + Eq + Hash + fmt::Debug + Serialize + Send + Sync + 'static {
     /// Returns the name of the condition in its serialised form, such as `barrier`.
     fn name(self) -> &'static str;
+
+    /// Returns whether a wait with a subject runs beside the steps of other subjects. It then concerns only its subject: a later
+    /// change of another subject does not repeat it, and if it fails with [`Fault::Skip`](super::Fault::Skip), only its subject
+    /// is skipped. By default, every wait runs alone.
+    fn may_have_company(self) -> bool {
+        false
+    }
 }
 
 /// The wait type for operations without waits.

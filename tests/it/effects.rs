@@ -330,6 +330,50 @@ async fn stop_request_ends_wait_for_retry() {
     assert!(started.elapsed() < Duration::from_mins(1));
 }
 
+/// An effect that takes hours.
+struct Slow<'a>(&'a Places, StopSwitch);
+
+#[async_trait]
+impl Environment<Put> for Slow<'_> {
+    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
+        self.1.ask();
+        doing.stop.asked().await;
+        let answer = self.0.apply(doing).await;
+        answer.and(Err(Fault::InDoubt("stopped before it was complete".into())))
+    }
+
+    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
+        self.0.observe(doing).await
+    }
+
+    async fn wait(&self, wait: &Wait<NoWait>, records: Records<'_>) -> Result<(), Fault> {
+        self.0.wait(wait, records).await
+    }
+
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+        self.0.manual(manual, back).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_request_ends_long_effect() {
+    let half_done = Next::Fail(Fault::InDoubt("half done".into()));
+    for (next, state, calls) in [(None, State::Done, 1), (Some(half_done), State::Started, 2)] {
+        let (switch, stop) = Stop::new();
+        let bench = Bench::new(&[("a", 1), ("b", 2)]).await;
+        let places = Places::default().then(next);
+        let slow = Slow(&places, switch);
+        let (mut journal, mut silent) = (bench.journal().await, Silent);
+        let ledger = journal.in_store(&*bench.store, &[]);
+        let executor = Executor::new(&ledger, &slow, &SystemAmbient, &mut silent, &mut journal);
+        let failure = Executor { stop, ..executor }.run(&bench.plan.work, None).await.expect_err("stopped");
+        assert!(failure.is_stopped(), "{failure}");
+        assert_eq!((bench.state("a").await, bench.state("b").await), (Some(state), None));
+        bench.run(&places).await.expect("it continues");
+        assert_eq!(places.calls(), calls + 1, "nothing is done twice");
+    }
+}
+
 /// Another process takes the operation lease over while an effect is running, and perhaps completes the step.
 struct Late<'a> {
     places: &'a Places,

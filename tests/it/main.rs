@@ -27,6 +27,7 @@ mod cli_reissue_chains;
 mod cli_renumber;
 mod cli_tiers;
 mod codegen;
+mod company;
 mod completing;
 mod cycles;
 mod deploy;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use netsurgeon::kube_api::Cluster as Api;
 use netsurgeon::operation::{
     Answer, Applied, Doing, Environment as _, Executor, Fault, Fence, Journal, LeaseHolder, Manual, Observed,
-    OperationError, Plan, Silent, StepId, SystemAmbient, Wait, Work,
+    OperationError, Plan, Silent, StepId, Stop, SystemAmbient, Wait, Work,
 };
 use netsurgeon::renumber::live::{Approver, LiveEnvironment, LiveOptions};
 use netsurgeon::renumber::{Awaited, Effect, PlanOptions, Renumbering, plan};
@@ -202,7 +202,8 @@ async fn operation_pauses_at_a_manual_step() {
 fn doing(effect: &Effect, back: bool) -> Doing<'_, Effect> {
     static STEP: LazyLock<StepId> = LazyLock::new(|| StepId("make-shadow/default/a".into()));
     let (before, made) = (Value::Null, Value::Null);
-    Doing { step: &STEP, effect, back, before, made, records: &|_| None, fence: &Held }
+    static NEVER: LazyLock<Stop> = LazyLock::new(Stop::never);
+    Doing { step: &STEP, effect, back, before, made, records: &|_| None, fence: &Held, stop: &NEVER }
 }
 
 /// The fence of a process that holds its operation.

@@ -57,6 +57,8 @@ pub struct Troubles {
     /// Only writes whose paths contain this are counted.
     counted: &'static str,
     writes: AtomicUsize,
+    /// Number of reads with such a path.
+    reads: AtomicUsize,
     /// Bytes in the bodies of these writes.
     bytes: AtomicUsize,
     /// Methods and paths of all writes.
@@ -89,6 +91,7 @@ impl Troubles {
             trouble: Mutex::new(Trouble::None),
             counted,
             writes: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             seen: Mutex::default(),
             late: Mutex::default(),
@@ -127,6 +130,7 @@ impl Troubles {
     pub fn arm(&self, trouble: Trouble) {
         *self.trouble.lock().expect("the lock") = trouble;
         self.writes.store(0, Ordering::SeqCst);
+        self.reads.store(0, Ordering::SeqCst);
         self.bytes.store(0, Ordering::SeqCst);
         self.seen.lock().expect("the lock").clear();
         self.killed.send_replace(false);
@@ -135,6 +139,11 @@ impl Troubles {
     /// Returns the number of writes since then.
     pub fn writes(&self) -> usize {
         self.writes.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of reads since then.
+    pub fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
     }
 
     /// Returns the number of bytes in the bodies of these writes.
@@ -250,6 +259,9 @@ async fn answer(asked: Asked, client: &Client, troubles: &Troubles) -> Option<(u
         return None;
     }
     if asked.method == Method::GET || !asked.path.contains(troubles.counted) {
+        if asked.path.contains(troubles.counted) {
+            troubles.reads.fetch_add(1, Ordering::SeqCst);
+        }
         let is_held = asked.path.contains(troubles.counted) && *troubles.held.borrow() == Held::Next;
         let answer = asked.forward(client).await;
         if is_held {

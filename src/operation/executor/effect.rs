@@ -40,19 +40,20 @@ impl Fence for InLedger<'_> {
 impl<E: Effect> StepRunner<'_, E> {
     /// Executes or undoes an effect. If the journal does not contain its outcome, first observes whether the effect is done.
     pub(super) async fn effect(&self, step: &Step<E>, effect: &E, back: bool) -> Result<(), OperationError> {
-        self.make_sure_of_guards().await?;
         let records = |step: &StepId| lock(&self.journal).find(step).cloned();
         let (state, record) = (self.state(&step.id), records(&step.id));
         let (before, made) = record.map(|Record { before, made, .. }| (before, made)).unwrap_or_default();
         let (before, made) =
             (before.map_or(Value::Null, |value| *value), made.map_or(Value::Null, |value| *value));
         let fence = InLedger(self.ledger);
-        let mut doing =
-            Doing { step: &step.id, effect, back, before, made, records: &records, fence: &fence };
-        if matches!(state, Some(State::Started | State::UndoStarted))
-            && let Some(made) = self.found(&doing).await?
-        {
-            return self.conclude(step, doing, made).await;
+        let (step_id, records, stop) = (&step.id, &records, self.stop);
+        let mut doing = Doing { step: step_id, effect, back, before, made, records, fence: &fence, stop };
+        if matches!(state, Some(State::Started | State::UndoStarted)) {
+            // A new holder can have done the effect. This process must not take that for its own effect.
+            self.make_sure_of_guards().await?;
+            if let Some(made) = self.found(&doing).await? {
+                return self.conclude(step, doing, made).await;
+            }
         }
         let mut noted = Noted::default();
         if !back && state != Some(State::Started) {
@@ -60,7 +61,8 @@ impl<E: Effect> StepRunner<'_, E> {
             doing.before = self.before(&doing).await?;
             noted = Noted { before: Some(doing.before.clone()), made: Some(Value::Null), error: None };
         }
-        // A resume also writes this record, because the record must show the latest time at which a request may have been sent.
+        // This write fails if this process has lost the operation lease. A resume also writes this record, because the record must
+        // show the latest time at which a request may have been sent.
         self.note(step, in_direction(back).0, noted).await?;
         self.attempt(step, doing).await
     }

@@ -2,8 +2,8 @@
 //!
 //! The executor consists of these modules: [`schedule`] decides which steps can run concurrently, [`stage`] runs them,
 //! [`read_ahead`] reads the keys of the next steps, [`step`] executes or undoes one step, [`effect`] executes effects through the
-//! environment, [`beside`] runs stages while another stage waits, [`rate_limit`] limits the writes, [`gate`] checks the gates
-//! between batches, [`batch`] rolls one batch back.
+//! environment, [`way_back`] orders the steps of a rollback, [`beside`] runs stages while another stage waits, [`rate_limit`]
+//! limits the writes, [`gate`] checks the gates between batches, [`batch`] rolls one batch back.
 
 mod batch;
 mod beside;
@@ -14,9 +14,11 @@ mod read_ahead;
 mod schedule;
 mod stage;
 mod step;
+mod way_back;
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::rate_limit::RateLimit;
@@ -142,6 +144,8 @@ impl<'a, E: Effect> Executor<'a, E> {
             journal: Mutex::new(&mut *self.journal),
             rate_limit: RateLimit::new(self.rate),
             stop,
+            halt: Stop::new(),
+            running: AtomicUsize::new(0),
             covered: HashMap::new(),
         };
         StageRunner { step_runner, parallel, max_failures }

@@ -1,13 +1,14 @@
 //! Decides which steps of a stage can run concurrently.
 //!
 //! Steps with the same subject keep their order. Steps that write the same key also keep their order, because concurrent writes
-//! to one key would conflict. Some steps run alone: a step without a subject, a wait, a manual step, and the point of no return.
-//! A step that runs alone starts after every earlier step has ended. No later step starts before that step has ended.
+//! to one key would conflict. Some steps run alone: a step without a subject, a manual step, the point of no return, and a wait,
+//! unless its kind permits company ([`WaitKind`](crate::operation::WaitKind)). A step that runs alone starts after every earlier
+//! step has ended. No later step starts before that step has ended.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::operation::step::{Action, Effect, Step, Swap};
+use crate::operation::step::{Action, Effect, Step, Swap, WaitKind as _};
 use crate::store::Key;
 
 /// Splits steps into consecutive groups. A step that must run alone is its own group.
@@ -18,7 +19,8 @@ pub(super) fn groups<'s, E: Effect>(steps: &'s [&'s Step<E>]) -> impl Iterator<I
 fn is_alone<E: Effect>(step: &Step<E>) -> bool {
     let has_company = match &step.action {
         Action::Swap { .. } | Action::Do(_) => true,
-        Action::Wait(_) | Action::Manual(_) | Action::PointOfNoReturn => false,
+        Action::Wait(wait) => wait.kind.may_have_company(),
+        Action::Manual(_) | Action::PointOfNoReturn => false,
     };
     step.subject.is_empty() || !has_company
 }

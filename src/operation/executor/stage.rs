@@ -33,9 +33,9 @@ pub(super) struct Skipped {
     subjects: HashSet<String>,
     /// Number of skipped subjects that no earlier run had skipped.
     new: usize,
-    /// For each batch, the revision at which its last step was done. Waits do not count. The waits of a batch apply only to the
-    /// steps of this batch.
-    newest: HashMap<Option<usize>, Revision>,
+    /// For each batch, the revision at which its last step was done: for all subjects (the empty text), and for each subject.
+    /// Waits do not count. The waits of a batch apply only to the steps of this batch.
+    newest: HashMap<(Option<usize>, String), Revision>,
 }
 
 impl Skipped {
@@ -48,14 +48,28 @@ impl Skipped {
         self.new = self.new.saturating_add(usize::from(is_new));
         self.subjects.insert(step.subject.clone())
     }
+
+    /// Records the revision at which a step was done.
+    fn done<E: Effect>(&mut self, step: &Step<E>, batch: Option<usize>, at: Revision) {
+        for subject in [String::new(), step.subject.clone()] {
+            let newest = self.newest.entry((batch, subject)).or_default();
+            *newest = at.max(*newest);
+        }
+    }
+
+    /// Returns the revision at which the last step was done that a wait applies to.
+    fn newest<E: Effect>(&self, wait: &Step<E>, batch: Option<usize>) -> Option<Revision> {
+        self.newest.get(&(batch, scope(wait).to_string())).copied()
+    }
 }
 
 /// The progress of a rollback.
 pub(super) struct Rollback {
-    /// Whether any step was undone, in this run or before.
+    /// Whether any step was undone before this run, or a step without a subject in this run.
     begun: bool,
-    /// The waits that ended since the last undo of a step, by name and subject.
-    waited_for: HashSet<(&'static str, Option<String>)>,
+    /// The waits that ended since the last undo of a step, by name and subject, for each [`scope`]. Contains the scopes with an undo
+    /// in this run.
+    waited_for: HashMap<String, HashSet<(&'static str, Option<String>)>>,
     /// The subjects with a step that could not be undone.
     stuck: HashSet<String>,
     /// Those of them that the operator has given up. Steps without a subject do not wait for them.
@@ -64,22 +78,27 @@ pub(super) struct Rollback {
 
 impl Rollback {
     pub(super) fn new(begun: bool) -> Self {
-        Self { begun, waited_for: HashSet::new(), stuck: HashSet::new(), waived: HashSet::new() }
+        Self { begun, waited_for: HashMap::new(), stuck: HashSet::new(), waived: HashSet::new() }
     }
 
-    /// Returns whether a step was undone since the last wait for this condition.
-    fn needs_wait<K: WaitKind>(&self, wait: &Wait<K>) -> bool {
-        self.begun && !self.waited_for.contains(&awaited(wait))
+    /// Returns whether a step that the wait applies to was undone since the last wait for this condition.
+    fn needs_wait<E: Effect>(&self, step: &Step<E>, wait: &Wait<E::Wait>) -> bool {
+        let waited_for = self.waited_for.get(scope(step));
+        waited_for.map_or(self.begun, |waited_for| !waited_for.contains(&awaited(wait)))
     }
 
     /// Records that a step was undone.
     fn undone<E: Effect>(&mut self, step: &Step<E>) {
-        self.begun = true;
-        match &step.action {
-            Action::Wait(wait) => {
-                self.waited_for.insert(awaited(wait));
-            }
-            _ => self.waited_for.clear(),
+        if let Action::Wait(wait) = &step.action {
+            self.waited_for.entry(scope(step).to_string()).or_default().insert(awaited(wait));
+            return;
+        }
+        if step.subject.is_empty() {
+            self.begun = true;
+            self.waited_for.clear();
+        }
+        for subject in [String::new(), step.subject.clone()] {
+            self.waited_for.insert(subject, HashSet::new());
         }
     }
 
@@ -95,6 +114,11 @@ impl Rollback {
 
 fn awaited<K: WaitKind>(wait: &Wait<K>) -> (&'static str, Option<String>) {
     (wait.kind.name(), wait.subject.clone())
+}
+
+/// Returns the subject that a wait applies to; empty if the wait applies to all subjects.
+fn scope<E: Effect>(wait: &Step<E>) -> &str {
+    if wait.is_wait_with_company() { &wait.subject } else { "" }
 }
 
 /// The outcome of a step.
@@ -158,18 +182,21 @@ impl<E: Effect> StageRunner<'_, E> {
                 if self.step_runner.stop.is_asked() {
                     stopped = Some(Failure { step: step.id.clone(), source: OperationError::Stopped });
                 } else {
+                    self.step_runner.started(step);
                     under_way.push(self.one(index, step, (direction, batch)));
                 }
             }
             let Some((index, step, outcome)) = under_way.next().await else { break };
+            self.step_runner.ended(step);
             schedule.ended(index);
             match outcome {
                 Ok(Outcome::Stuck(reason)) => stuck.push((index, Stuck { step: step.id.clone(), reason })),
                 Ok(outcome) => self.count(step, &outcome, report),
                 Err(source) => {
                     self.step_runner.tell(Event::StepFailed { step: step.into(), error: &source });
+                    self.step_runner.halt.0.ask();
                     let later = Failure { step: step.id.clone(), source };
-                    if failure.is_some() {
+                    if failure.is_some() && !later.is_stopped() {
                         tracing::warn!(%later, "another running step failed, too");
                     }
                     failure.get_or_insert(later);
@@ -223,16 +250,14 @@ impl<E: Effect> StageRunner<'_, E> {
         }
         let is_wait = matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
         // A retried step can finish after a wait that the next steps depend on. In this case the wait runs again.
-        let is_owed = is_wait && self.step_runner.done_at(&step.id) < lock(left).newest.get(&batch).copied();
+        let is_owed = is_wait && self.step_runner.done_at(&step.id) < lock(left).newest(step, batch);
         if !step.is_for_the_way_back() && (is_owed || self.step_runner.state(&step.id) != Some(State::Done)) {
             self.step_runner.tell_started(step);
         }
         let before = self.step_runner.state(&step.id);
         let outcome = self.step_runner.forward(step, is_owed).await;
         if !is_wait {
-            let (mut left, done_at) = (lock(left), self.step_runner.done_at(&step.id));
-            let newest = left.newest.entry(batch).or_default();
-            *newest = done_at.unwrap_or_default().max(*newest);
+            lock(left).done(step, batch, self.step_runner.done_at(&step.id).unwrap_or_default());
         }
         match outcome {
             Ok(true) => Ok(Outcome::Done),
@@ -289,62 +314,14 @@ impl<E: Effect> StageRunner<'_, E> {
         let was_carried_out = |other| !matches!(self.step_runner.state(other), None | Some(State::Failed));
         match (&step.action, step.is_for_the_way_back()) {
             (Action::Wait(wait), true) => {
-                lock(rollback).needs_wait(wait) && step.back_of.iter().any(was_carried_out)
+                lock(rollback).needs_wait(step, wait) && step.back_of.iter().any(was_carried_out)
             }
             (_, true) => state != Some(State::UndoDone) && step.back_of.iter().any(was_carried_out),
             (Action::Wait(wait), false) => {
-                (state.is_some() && lock(rollback).needs_wait(wait)) || was_begun(state)
+                (state.is_some() && lock(rollback).needs_wait(step, wait)) || was_begun(state)
             }
             (_, false) => was_begun(state),
         }
-    }
-
-    /// Returns the steps of a stage in the order of the rollback. Omits waits that do not have to be repeated.
-    pub(super) fn way_back<'s>(&self, steps: &'s [Step<E>], direction: &Direction) -> Vec<&'s Step<E>> {
-        let mut order = Vec::with_capacity(steps.len());
-        for (index, step) in steps.iter().enumerate() {
-            let (later, rest) = steps.split_at_checked(index).unwrap_or_default();
-            let earlier = rest.get(1..).unwrap_or_default();
-            if !self.is_over(step, (earlier, later), direction) {
-                order.push(step);
-            }
-        }
-        order.reverse();
-        order
-    }
-
-    /// Returns whether a rollback can skip a wait. `earlier` are the steps of the same stage that are undone before the wait.
-    /// `later` are the steps that are undone after the wait.
-    ///
-    /// The undo of a step in `later` can delete the object that the wait checks. So a rollback does not repeat a wait that has
-    /// already run, if one of these conditions holds:
-    /// * Every step in `later` is undone.
-    /// * The undo of a step in `later` has started, and no step in `earlier` was undone after the wait.
-    fn is_over(
-        &self,
-        wait: &Step<E>,
-        (earlier, later): (&[Step<E>], &[Step<E>]),
-        direction: &Direction,
-    ) -> bool {
-        // Waits that run only in a rollback are checked separately.
-        let is_wait = |step: &&Step<E>| matches!(step.action, Action::Wait(_)) && !step.is_for_the_way_back();
-        let was_waited_for = matches!(self.step_runner.state(&wait.id), None | Some(State::UndoDone));
-        if !is_wait(&wait) || !was_waited_for {
-            return false;
-        }
-        let is_open = |step: &Step<E>| self.is_to_be_carried_out(step, direction);
-        let mut later = later.iter().filter(|step| !is_wait(step)).peekable();
-        if later.peek().is_none() {
-            return false;
-        }
-        let (mut open, mut begun) = (false, false);
-        for step in later {
-            open |= is_open(step);
-            begun |= self.step_runner.state(&step.id).is_some_and(State::is_of_the_way_back);
-        }
-        let waited_at = self.step_runner.changed_at(&wait.id);
-        let is_before = |step: &Step<E>| !is_open(step) && self.step_runner.changed_at(&step.id) <= waited_at;
-        !open || (begun && earlier.iter().filter(|step| !is_wait(step)).all(is_before))
     }
 
     async fn undo(

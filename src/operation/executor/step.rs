@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -19,7 +20,7 @@ use crate::operation::journal::{Journal, Noted, State};
 use crate::operation::ledger::Ledger;
 use crate::operation::observer::{Event, Observer};
 use crate::operation::step::{Action, Effect, Manual, Step, StepId, Swap, Wait};
-use crate::operation::stop::Stop;
+use crate::operation::stop::{Stop, StopSwitch};
 use crate::operation::swap::prepare;
 use crate::store::{CommitError, Revision, Transaction};
 
@@ -36,6 +37,10 @@ pub(super) struct StepRunner<'e, E: Effect> {
     pub(super) journal: Mutex<&'e mut Journal>,
     pub(super) rate_limit: RateLimit,
     pub(super) stop: &'e Stop,
+    /// Cancels the waits that run beside a step that failed.
+    pub(super) halt: (StopSwitch, Stop),
+    /// Number of running steps, without waits.
+    pub(super) running: AtomicUsize,
     /// The earlier steps that are undone together with a step ([`Shortcut`](crate::operation::Shortcut)).
     pub(super) covered: HashMap<StepId, Vec<StepId>>,
 }
@@ -43,6 +48,20 @@ pub(super) struct StepRunner<'e, E: Effect> {
 impl<E: Effect> StepRunner<'_, E> {
     pub(super) fn tell(&self, event: Event<'_>) {
         lock(&self.observer).event(event);
+    }
+
+    /// Counts a step that starts. A wait does not count, because it can take long.
+    pub(super) fn started(&self, step: &Step<E>) {
+        if !matches!(step.action, Action::Wait(_)) {
+            self.ledger.set_running(self.running.fetch_add(1, Ordering::SeqCst).saturating_add(1));
+        }
+    }
+
+    /// Counts a step that ended.
+    pub(super) fn ended(&self, step: &Step<E>) {
+        if !matches!(step.action, Action::Wait(_)) {
+            self.ledger.set_running(self.running.fetch_sub(1, Ordering::SeqCst).saturating_sub(1));
+        }
     }
 
     pub(super) fn state(&self, step: &StepId) -> Option<State> {
@@ -122,7 +141,7 @@ impl<E: Effect> StepRunner<'_, E> {
         if self.environment.lasts(wait).is_none() {
             return self.unless_stopped(self.environment.wait(wait, &records)).await;
         }
-        if !self.has_begun_to_wait(step, back) {
+        if self.waits_since(step, back).is_none() {
             self.unless_stopped(self.environment.ready(wait, &records)).await?;
             self.begin_to_wait(step, back).await?;
         }
@@ -143,6 +162,7 @@ impl<E: Effect> StepRunner<'_, E> {
         let outcome = tokio::select! {
             biased;
             () = self.stop.asked() => return Err(OperationError::Stopped),
+            () = self.halt.1.asked() => return Err(OperationError::Stopped),
             outcome = waited => outcome.map_err(OperationError::from),
         };
         self.unless_lost(outcome).await
@@ -152,16 +172,21 @@ impl<E: Effect> StepRunner<'_, E> {
     fn left(&self, step: &Step<E>, back: bool) -> Option<Duration> {
         let Action::Wait(wait) = &step.action else { return None };
         let lasts = self.environment.lasts(wait)?;
-        let since = lock(&self.journal).begun_last(&step.id, in_direction(back).0);
-        let Some(since) = since else { return Some(lasts) };
+        let Some(since) = self.waits_since(step, back) else { return Some(lasts) };
         // The journal has whole seconds, so the wait can have started almost a second later than the recorded time.
         let passed = self.ambient.now().saturating_sub(since).saturating_sub(1);
         Some(lasts.saturating_sub(Duration::from_secs(u64::try_from(passed).unwrap_or_default())))
     }
 
-    /// Returns whether the journal contains the start of a wait that lasts for a fixed time, and the wait can be continued.
-    fn has_begun_to_wait(&self, step: &Step<E>, back: bool) -> bool {
-        lock(&self.journal).begun_last(&step.id, in_direction(back).0).is_some()
+    /// Returns the start of a wait that lasts for a fixed time; `None` if the journal does not contain it, or if the wait cannot be
+    /// continued because another step has changed since.
+    fn waits_since(&self, step: &Step<E>, back: bool) -> Option<i64> {
+        let (journal, (begun, _)) = (lock(&self.journal), in_direction(back));
+        if step.is_wait_with_company() {
+            journal.begun(&step.id, begun)
+        } else {
+            journal.begun_last(&step.id, begun)
+        }
     }
 
     /// Records the start of a wait that lasts for a fixed time. Records nothing if the wait has already ended and is only

@@ -159,10 +159,15 @@ impl Journal {
     /// Returns the time at which a step reached a state, in seconds since 1970. `None` if the step is in another state, or if the
     /// record of another step was written later.
     pub fn begun_last(&self, step: &StepId, state: State) -> Option<i64> {
-        let (record, revision) = self.records.get(step)?;
-        let is_last = self.records.values().all(|(_, other)| other <= revision);
-        let (_, since) = record.history.last().filter(|_| record.state == state && is_last)?;
-        Some(*since)
+        let since = self.begun(step, state)?;
+        let at = self.changed_at(step)?;
+        self.records.values().all(|(_, other)| *other <= at).then_some(since)
+    }
+
+    /// Returns the time at which a step reached a state, in seconds since 1970; `None` if the step is in another state.
+    pub fn begun(&self, step: &StepId, state: State) -> Option<i64> {
+        let record = self.find(step).filter(|record| record.state == state)?;
+        record.history.last().map(|(_, since)| *since)
     }
 
     /// Returns the revision at which the record of a step last changed; `None` if the step has no record.

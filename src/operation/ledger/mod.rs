@@ -105,6 +105,9 @@ pub trait Ledger: ReadLedger {
     /// Returns the store that contains the ledger. A step changes this store in the same write as its record.
     fn store(&self) -> &dyn ReadStore;
 
+    /// Sets how many steps run now. A ledger can delay a write for a moment, so that these steps share the write.
+    fn set_running(&self, _steps: usize) {}
+
     /// Fails with [`OperationError::LockLost`] if this process can no longer write, because it lost the operation lease.
     async fn still_ours(&self) -> Result<(), OperationError>;
 }

@@ -11,7 +11,7 @@
 //! Earlier versions stored them in `kube-system`. Such an operation stays there until its record is removed.
 //!
 //! etcd stores each write of a ConfigMap as a whole new value. So the ConfigMaps of records are small, and are filled in the order
-//! in which the steps start ([`places`]).
+//! in which the steps start ([`places`]). Steps that run at the same time share writes ([`gather`]).
 //!
 //! The head is the owner of the other ConfigMaps, so deleting the head deletes all of them. The head is created first. The
 //! operation exists once the head contains a summary.
@@ -25,6 +25,7 @@
 //! and the previous holder then finds the higher epoch. No clocks are compared. The cluster's Lease decides whether the previous
 //! holder has ended.
 
+mod gather;
 mod objects;
 mod places;
 mod record;
@@ -37,6 +38,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 
+use self::gather::Writers;
 use self::objects::{Head, Kept, NAMESPACE, Placement, Role, config_maps, named, place, uid_of};
 use self::places::Places;
 pub use self::record::ClusterRecord;
@@ -66,6 +68,7 @@ pub struct ClusterLedger {
     shards: Vec<Shard>,
     /// The ConfigMap of each record, with [`Placement::Order`].
     places: Mutex<Places>,
+    writers: Arc<Writers>,
 }
 
 impl ClusterLedger {
@@ -120,7 +123,8 @@ impl ClusterLedger {
             |number| Shard::new(api, &head.namespace, objects::shard_name(&head.operation, number), None);
         let shards = (0..head.shards).map(shard).collect();
         let places = Mutex::new(Places::new(head.shards, STEPS_IN_ONE));
-        Ok(Self { record: ClusterRecord { api: api.clone(), head }, uid, fence, summary, shards, places })
+        let (record, writers) = (ClusterRecord { api: api.clone(), head }, Arc::default());
+        Ok(Self { record, uid, fence, summary, shards, places, writers })
     }
 
     async fn take_shards(&self) -> Result<(), OperationError> {
@@ -320,13 +324,17 @@ impl Ledger for ClusterLedger {
             }
         }
         for (index, changes) in of_shards {
-            revision = self.shard(index).write(changes, &self.fence).await?;
+            revision = self.shard(index).write(changes, (&self.fence, &self.writers)).await?;
         }
         Ok(revision)
     }
 
     fn store(&self) -> &dyn ReadStore {
         &NoStore
+    }
+
+    fn set_running(&self, steps: usize) {
+        self.writers.set_running(steps);
     }
 
     async fn still_ours(&self) -> Result<(), OperationError> {

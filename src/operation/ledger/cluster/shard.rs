@@ -1,18 +1,19 @@
 //! One ConfigMap of records, with its concurrent writers.
 //!
-//! The first writer writes for all waiting writers (group commit), so thousands of concurrent steps need only a few writes. Each
-//! write names the `resourceVersion` that it replaces. A process that takes over the operation first writes a higher epoch into
-//! the object. So a write of the previous holder fails, and the previous holder then finds the higher epoch.
+//! The first writer waits a moment for other writers ([`Writers::gather`]), and writes for all of them (group commit). So
+//! concurrent steps need only a few writes. Each write names the `resourceVersion` that it replaces. A process that takes over the
+//! operation first writes a higher epoch into the object. So a write of the previous holder fails, and the previous holder then
+//! finds the higher epoch.
 
 use std::sync::Mutex as Queue;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::{Mutex, MutexGuard, oneshot};
-use tokio::time::sleep;
+use tokio::time::Instant;
 
+use super::gather::{Writer, Writers};
 use super::objects::{self, Kept, Records, Stored, named, place};
 use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::OperationError;
@@ -20,8 +21,6 @@ use crate::store::{Action, CommitError, Expected, Key, Revision};
 
 /// Maximum number of attempts to write, including retries after conflicts and lost answers.
 const MOST_ATTEMPTS: u32 = 5;
-/// How long a write waits for more writers if the last write had several writers. This is about the duration of a write.
-const GATHER: Duration = Duration::from_millis(5);
 /// Maximum size of the records of a ConfigMap, in bytes. The limit for the whole ConfigMap is 1 MiB (`MaxSecretSize` in
 /// `pkg/apis/core/types.go`, v1.36.3, which also applies to ConfigMaps).
 const MOST_BYTES: usize = 1_000_000;
@@ -64,6 +63,7 @@ struct Waiting {
     /// Revision of the write; `None` before the first attempt.
     revision: Option<Revision>,
     tell: oneshot::Sender<Result<Revision, OperationError>>,
+    _counted: Writer,
 }
 
 /// A ConfigMap of records.
@@ -74,8 +74,6 @@ pub(super) struct Shard {
     waiting: Queue<Vec<Waiting>>,
     /// The cached object; `None` if it has to be read.
     kept: Mutex<Option<Kept>>,
-    /// Whether the last write had several writers.
-    is_busy: AtomicBool,
 }
 
 impl Shard {
@@ -86,7 +84,6 @@ impl Shard {
             name,
             waiting: Queue::default(),
             kept: Mutex::new(kept),
-            is_busy: AtomicBool::new(false),
         }
     }
 
@@ -158,19 +155,21 @@ impl Shard {
     pub(super) async fn write(
         &self,
         changes: Vec<RecordChange>,
-        fence: &Fence,
+        (fence, writers): (&Fence, &Arc<Writers>),
     ) -> Result<Revision, OperationError> {
         let (tell, told) = oneshot::channel();
-        self.queue().push(Waiting { changes, revision: None, tell });
+        self.queue().push(Waiting { changes, revision: None, tell, _counted: writers.enter() });
         let kept = self.kept.lock().await;
-        if self.is_busy.load(Ordering::SeqCst) && !self.queue().is_empty() {
-            sleep(GATHER).await;
+        if !self.queue().is_empty() {
+            writers.gather().await;
         }
         let all = std::mem::take(&mut *self.queue());
         if all.is_empty() {
             drop(kept);
         } else {
+            let begun = Instant::now();
             self.commit(kept, all, fence).await;
+            writers.took(begun.elapsed());
         }
         told.await.unwrap_or_else(|_| Err(unknown("the write was cancelled before its result was received")))
     }
@@ -178,7 +177,6 @@ impl Shard {
     /// Writes the changes of all given writers, and sends each writer its outcome.
     async fn commit(&self, mut kept: MutexGuard<'_, Option<Kept>>, mut all: Vec<Waiting>, fence: &Fence) {
         let mut lost = None;
-        self.is_busy.store(all.len() > 1, Ordering::SeqCst);
         for _ in 0..MOST_ATTEMPTS {
             // The cache stays empty until the API server answers, even if this task is cancelled here.
             let before = match kept.take() {
