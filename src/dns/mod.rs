@@ -42,6 +42,7 @@ pub mod target;
 mod views;
 mod waiver;
 mod way_home;
+mod whereabouts;
 
 pub use cutover::{Awaited, Change, Cutover, KIND, Name, Ownership, Point, Share};
 pub use plan::{Facts, Found, LeftOut, PlanOptions, Planned, Refusal, TOO_MANY_TARGETS, plan};

@@ -19,6 +19,7 @@ use super::service::Service;
 use super::situation::Situation;
 use super::views::refuse_other_view;
 use super::waiver::{planned, waivers};
+use super::whereabouts::{PLANNED_ROLLBACK, Whereabouts, refuse_unrecorded};
 use crate::nameserver::{AT_ONCE, Key, Server};
 use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck, WaitKind as _, Waiver};
 use crate::session::gates::{GateSettings, Gates};
@@ -197,7 +198,7 @@ impl CutoverSession {
         self.refuse_other_cluster(plan)?;
         planned(&plan.work, &self.given_up)?;
         let provider = self.provider(&plan.work, true).await?;
-        Ok(whereabouts(&plan.work, provider.as_ref()).await)
+        Ok(Whereabouts::of(&plan.work, provider.as_ref()).await)
     }
 
     /// Rolls back a cutover whose record is lost, for example because it was deleted. Takes every name back that has the records of
@@ -394,48 +395,6 @@ pub async fn of_plan(session: &ClusterSession, plan: &Plan<Cutover>) -> Result<O
 fn is_unconfirmed(stuck: &Stuck) -> bool {
     Awaited::CONFIRMATIONS.into_iter().any(|wait| wait.name() == stuck.step.0)
 }
-
-/// How many names of a plan have which records.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Whereabouts {
-    /// Names with the records from before the cutover.
-    pub old: usize,
-    /// Names with the records of a stage.
-    pub staged: usize,
-    /// Names with other records, and names that could not be read.
-    pub other: usize,
-}
-
-async fn whereabouts(work: &Cutover, provider: &dyn Provider) -> Whereabouts {
-    let find = |name| async move {
-        match provider.find(&[work.start(name)]).await {
-            Ok(Ok(_)) => (1, 0),
-            Ok(Err(_)) if matches!(provider.find(&work.places(name)).await, Ok(Ok(_))) => (0, 1),
-            _ => (0, 0),
-        }
-    };
-    let all: Vec<_> = stream::iter(work.names.iter().map(find)).buffer_unordered(AT_ONCE).collect().await;
-    let old = all.iter().map(|(old, _)| old).sum();
-    let staged = all.iter().map(|(_, staged)| staged).sum();
-    Whereabouts { old, staged, other: all.len().saturating_sub(old).saturating_sub(staged) }
-}
-
-/// Fails if names already have the records of a stage although the cutover has no record: the record was lost.
-async fn refuse_unrecorded(work: &Cutover, provider: &dyn Provider) -> Result<(), Failure> {
-    let staged = whereabouts(work, provider).await.staged;
-    if staged == 0 {
-        return Ok(());
-    }
-    let names = counted(staged, "name has", "names have");
-    Err(Failure::refused(format!(
-        "{names} the records of a stage of this plan, but the cluster has no journal of it: the journal was deleted"
-    ))
-    .hint(PLANNED_ROLLBACK))
-}
-
-/// Hint for a cutover whose journal is lost.
-pub const PLANNED_ROLLBACK: &str =
-    "to roll the cutover back with its plan: `netsurgeon dns rollback --plan FILE`";
 
 /// Returns the names that another client has changed since their last step, and the number of names that could not be read. The
 /// next step of a name also detects such a change. But this step can run much later, and after the last step there is no next

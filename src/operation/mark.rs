@@ -1,6 +1,6 @@
 //! Marks of operations that have not ended, as annotations of the Lease `kube-system/netsurgeon`.
 //!
-//! An operation can soak for days without a process. Then nobody holds the Lease, and only its record shows that it has not ended.
+//! An operation can soak for days without a process. Then no process holds the Lease, and only its record shows that it has not ended.
 //! Clients without access to etcd cannot read a record in etcd, and clients of etcd can lack permission for records in the cluster.
 //! Both can read this Lease. So each operation marks itself there before its first step, and removes its mark when it has ended.
 //!

@@ -11,7 +11,7 @@ use crate::cli::{Context, Outcome, digest};
 use crate::dns::run::{
     CutoverSession, Goal, PLANNED_ROLLBACK, Ran, Whereabouts, changed_by_another, of_plan,
 };
-use crate::dns::{Cutover, KIND, Situation, Standing};
+use crate::dns::{Cutover, KIND, PLANNED_ROLLBACK, Situation, Standing, Whereabouts};
 use crate::operation::{Plan, Status, Stuck, Summary, Waiver};
 use crate::session::gates::GateSettings;
 use crate::session::{ClusterSession, Failure, Recorded, counted, first_few};
