@@ -16,12 +16,14 @@ use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::zone::ZoneArgs;
 use super::{Context, Outcome};
+use crate::dns::reader::CutoverReader;
+use crate::inventory::Connections;
 use crate::ip::ServiceCidr;
 use crate::preflight::cni::{self, Cni, newcomers};
-use crate::preflight::dns::{self, Dns};
+use crate::preflight::dns;
 use crate::preflight::mirror::{self, Mirror};
 use crate::preflight::renumber::{self, Renumber};
-use crate::preflight::{self, Check, CheckResult, Reached, Selection, Verdict, any, junit};
+use crate::preflight::{self, Check, CheckResult, Selection, Verdict, any, junit};
 use crate::session::Failure;
 
 #[derive(Debug, Subcommand)]
@@ -225,9 +227,9 @@ fn next(command: &PreflightCommand, is_open: bool) -> Option<&'static str> {
 }
 
 /// Connects to etcd and to the API, if they are available.
-async fn reach(etcd: &EtcdArgs, kube: &KubeArgs) -> Reached {
+async fn reach(etcd: &EtcdArgs, kube: &KubeArgs) -> Connections {
     let (store, cluster) = tokio::join!(etcd.connect(), kube.connect());
-    Reached { store, cluster, layout: etcd.layout() }
+    Connections { store, cluster, layout: etcd.layout() }
 }
 
 async fn check_renumber(args: &RenumberArgs) -> Result<Vec<CheckResult>, Failure> {
@@ -254,7 +256,7 @@ async fn check_dns(args: &DnsArgs) -> Result<Vec<CheckResult>, Failure> {
         None => None,
     };
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror());
-    let input = Dns::new(cluster, mirror, names).await;
+    let input = CutoverReader::new(cluster, mirror, names).await;
     Ok(preflight::run(dns::CHECKS, &input, &selection).await)
 }
 

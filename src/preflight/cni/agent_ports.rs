@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Cni;
+use crate::inventory::cni_settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
+use crate::inventory::host_ports::{Port, ports};
 use crate::kube_api::accessors::{is_alive, subject};
-use crate::preflight::facts::cni_settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
-use crate::preflight::facts::host_ports::{Port, ports};
 use crate::preflight::{Check, Judged, first_few};
 
 /// The check.
@@ -168,8 +168,8 @@ impl Newcomer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::host_ports::testing::pod;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::host_ports::testing::pod;
 
     #[test]
     fn port_in_use_by_another_pod_fails() {

@@ -3,8 +3,8 @@
 use k8s_openapi::api::apps::v1::Deployment;
 
 use super::Cni;
+use crate::inventory::unread;
 use crate::kube_api::accessors::{name, subject};
-use crate::preflight::reading::unread;
 use crate::preflight::{Check, Judged, Read};
 
 /// The check.

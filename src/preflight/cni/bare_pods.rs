@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Cni;
+use crate::inventory::drain::is_made_anew;
 use crate::kube_api::accessors::{is_alive, subject};
-use crate::preflight::facts::drain::is_made_anew;
 use crate::preflight::{Check, Judged, first_few};
 use crate::words::counted;
 

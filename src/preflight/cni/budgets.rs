@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 
 use super::Cni;
+use crate::inventory::drain::is_drained;
+use crate::inventory::selectors::selects;
 use crate::kube_api::accessors::{is_ready, labels, namespace, phase, subject};
-use crate::preflight::facts::drain::is_drained;
-use crate::preflight::facts::selectors::selects;
 use crate::preflight::{Check, Judged, first_few};
 use crate::words::all_of;
 

@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Cni;
+use crate::inventory::host_ports::ports;
 use crate::kube_api::accessors::{is_alive, subject};
-use crate::preflight::facts::host_ports::ports;
 use crate::preflight::{Check, Judged, first_few};
 use crate::words::counted;
 
@@ -44,8 +44,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::host_ports::testing::pod;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::host_ports::testing::pod;
 
     #[test]
     fn mapped_host_port_is_a_warning() {

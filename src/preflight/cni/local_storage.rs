@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 
 use super::Cni;
+use crate::inventory::drain::is_drained;
 use crate::kube_api::accessors::{name, subject};
-use crate::preflight::facts::drain::is_drained;
 use crate::preflight::{Check, Judged, first_few};
 use crate::words::counted;
 

@@ -12,7 +12,7 @@ mod local_storage;
 mod mtu;
 mod network;
 mod network_policies;
-mod nodes;
+pub(super) mod nodes;
 mod pod_ranges;
 mod pod_webhooks;
 mod single_pods;
@@ -21,9 +21,9 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use tokio::sync::OnceCell;
 
 pub use self::agent_ports::newcomers;
-use super::facts::cni_settings::{self, Settings, Sources};
-use super::reading::{Reached, Reading, unread};
-use super::{Check, Read, shared};
+use super::{Check, shared};
+use crate::inventory::cni_settings::{self, Settings, Sources};
+use crate::inventory::{ClusterReader, Connections, Read, unread};
 use crate::ip::ServiceCidr;
 
 /// The checks, in display order.
@@ -53,23 +53,23 @@ pub const CHECKS: &[Check<Cni>] = &[
 
 /// Input of the checks of `preflight cni`.
 pub struct Cni {
-    read: Reading,
+    read: ClusterReader,
     pod_cidr: Vec<ServiceCidr>,
     to: Option<String>,
     daemon_sets: OnceCell<Read<Vec<DaemonSet>>>,
     settings: OnceCell<Read<Settings>>,
 }
 
-impl AsRef<Reading> for Cni {
-    fn as_ref(&self) -> &Reading {
+impl AsRef<ClusterReader> for Cni {
+    fn as_ref(&self) -> &ClusterReader {
         &self.read
     }
 }
 
 impl Cni {
     /// Creates the input of the checks. `pod_cidr`: new ranges for Pods. `to`: name of the new CNI, one of [`newcomers`].
-    pub async fn new(reached: Reached, pod_cidr: Vec<ServiceCidr>, to: Option<String>) -> Self {
-        let read = Reading::begin(reached).await;
+    pub async fn new(reached: Connections, pod_cidr: Vec<ServiceCidr>, to: Option<String>) -> Self {
+        let read = ClusterReader::begin(reached).await;
         Self { read, pod_cidr, to, daemon_sets: OnceCell::new(), settings: OnceCell::new() }
     }
 

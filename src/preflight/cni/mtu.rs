@@ -1,7 +1,7 @@
 //! `mtu`: whether an MTU is set by hand.
 
 use super::Cni;
-use crate::preflight::facts::cni_settings::Settings;
+use crate::inventory::cni_settings::Settings;
 use crate::preflight::{Check, Judged, first_few};
 
 /// The check.

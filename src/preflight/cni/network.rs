@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::DaemonSet;
 
 use super::Cni;
+use crate::inventory::cni_agents::{agent, wanted};
 use crate::kube_api::accessors::subject;
-use crate::preflight::facts::cni_agents::{agent, wanted};
 use crate::preflight::{Check, Judged};
 use crate::words::counted;
 

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::Cni;
 use crate::controlplane::{API_SERVER, CONTROLLER_MANAGER};
+use crate::inventory::cni_settings::Taken;
+use crate::inventory::{Route, list, own_routes};
 use crate::ip::ServiceCidr;
 use crate::kube_api::Node;
 use crate::kube_api::accessors::{name, subject};
-use crate::preflight::facts::cni_settings::Taken;
-use crate::preflight::reading::{Route, own_routes};
-use crate::preflight::{Check, Judged, Read, first_few, list};
+use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {

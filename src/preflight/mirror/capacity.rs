@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 
 use super::Mirror;
+use crate::inventory::node_fit::{takes, wish, would_take};
+use crate::inventory::pod_templates::Template;
+use crate::inventory::resources::{CLOSE, Resources, requested};
 use crate::kube_api::accessors::{controller, has_condition, is_alive, name, namespace};
-use crate::preflight::facts::placing::{takes, wish, would_take};
-use crate::preflight::facts::room::{CLOSE, Room, requested};
-use crate::preflight::facts::templates::Template;
 use crate::preflight::{Check, Judged, Read, first_few};
 use crate::words::counted;
 
@@ -21,15 +21,15 @@ pub const CHECK: Check<Mirror> = Check {
 
 async fn read(input: &Mirror) -> Read<Judged> {
     let (pods, nodes, on_mirror) =
-        tokio::try_join!(input.chosen(), input.target.nodes(), input.target.pods())?;
-    Ok(judge(&input.names().await?, &pods, input.templates().await?, nodes, on_mirror))
+        tokio::try_join!(input.source.selected(), input.target.nodes(), input.target.pods())?;
+    Ok(judge(&input.source.names().await?, &pods, input.source.templates().await?, nodes, on_mirror))
 }
 
 /// A node, its free resources, and the requests of the copied DaemonSets that run on it.
 struct Place<'a> {
     node: &'a Node,
-    left: Room,
-    of_sets: Room,
+    left: Resources,
+    of_sets: Resources,
 }
 
 /// Compares the requests with the free resources of the mirror's nodes. A node counts if it is ready, is schedulable, and accepts
@@ -57,7 +57,7 @@ fn judge(
     };
     let is_open = |place: &&Place<'_>| wishes.iter().any(|spec| would_take(place.node, spec));
     let open: Vec<&Place<'_>> = places.iter().filter(is_open).collect();
-    let wanted = moved.iter().fold(Room::default(), |sum, spec| sum.plus(&requested(spec)));
+    let wanted = moved.iter().fold(Resources::default(), |sum, spec| sum.plus(&requested(spec)));
     let wanted = open.iter().fold(wanted, |sum, place| sum.plus(&place.of_sets));
     if open.is_empty() && (!moved.is_empty() || sets.iter().any(|one| !one.is_idle)) {
         return Judged::fail(
@@ -75,17 +75,17 @@ fn judge(
             "free resources on these nodes, or let the DaemonSets select other nodes: without room, their Pods stay Pending",
         );
     }
-    let left = open.iter().fold(Room::default(), |sum, place| sum.plus(&place.left));
+    let left = open.iter().fold(Resources::default(), |sum, place| sum.plus(&place.left));
     told(&wanted, &left, open.len())
 }
 
 /// Returns the resources that the Pods on each node of the mirror request. Pods of an earlier copy are omitted, because the
 /// requests of the same Pods in the source are already counted.
-fn taken<'a>(namespaces: &[String], on_mirror: &'a [Pod]) -> BTreeMap<&'a str, Room> {
+fn taken<'a>(namespaces: &[String], on_mirror: &'a [Pod]) -> BTreeMap<&'a str, Resources> {
     let is_copy = |pod: &Pod| {
         namespaces.iter().any(|chosen| chosen == namespace(pod)) && (is_of_copy(pod) || is_of_daemon_set(pod))
     };
-    let mut taken: BTreeMap<&str, Room> = BTreeMap::new();
+    let mut taken: BTreeMap<&str, Resources> = BTreeMap::new();
     let staying = on_mirror.iter().filter(|pod| is_alive(pod) && !is_copy(pod));
     for spec in staying.filter_map(|pod| pod.spec.as_ref()) {
         let room = taken.entry(spec.node_name.as_deref().unwrap_or_default()).or_default();
@@ -94,14 +94,14 @@ fn taken<'a>(namespaces: &[String], on_mirror: &'a [Pod]) -> BTreeMap<&'a str, R
     taken
 }
 
-fn place<'a>(node: &'a Node, sets: &[&Template], taken: &BTreeMap<&str, Room>) -> Place<'a> {
-    let nothing = Room::default();
+fn place<'a>(node: &'a Node, sets: &[&Template], taken: &BTreeMap<&str, Resources>) -> Place<'a> {
+    let nothing = Resources::default();
     let taken = taken.get(name(node)).unwrap_or(&nothing);
     let on_it = sets.iter().filter(|one| takes(node, &one.spec));
     Place {
         node,
-        left: Room::given(node).without(taken),
-        of_sets: on_it.fold(Room::default(), |sum, one| sum.plus(&requested(&one.spec))),
+        left: Resources::given(node).without(taken),
+        of_sets: on_it.fold(Resources::default(), |sum, one| sum.plus(&requested(&one.spec))),
     }
 }
 
@@ -114,7 +114,7 @@ impl Place<'_> {
     }
 }
 
-fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
+fn told(wanted: &Resources, left: &Resources, nodes: usize) -> Judged {
     let seen = format!(
         "{} requested in the source; {} {} left",
         wanted.told(wanted),
@@ -158,9 +158,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::inventory::pod_templates::templates;
+    use crate::inventory::pod_templates::testing::typed;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::templates;
-    use crate::preflight::facts::templates::testing::typed;
 
     fn container(cpu: &str, memory: &str) -> Value {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})

@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Mirror;
+use crate::inventory::list;
+use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::{annotation, subject};
-use crate::preflight::facts::templates::Template;
-use crate::preflight::{Check, Judged, Read, first_few, list};
+use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
@@ -19,8 +20,8 @@ pub const CHECK: Check<Mirror> = Check {
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let services = input.chosen().await?;
-    Ok(judge(&services, input.target.services().await?, input.templates().await?))
+    let services = input.source.selected().await?;
+    Ok(judge(&services, input.target.services().await?, input.source.templates().await?))
 }
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -132,8 +133,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::pod_templates::templates;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::templates;
 
     fn service(name: &str, is_pinned: bool) -> Service {
         let fields = if is_pinned { json!({"f:port": {}, "f:nodePort": {}}) } else { json!({"f:port": {}}) };

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::Mirror;
-use crate::preflight::facts::nodes;
+use crate::preflight::cni::nodes;
 use crate::preflight::{Check, Judged};
 
 /// The check.

@@ -4,9 +4,9 @@
 use k8s_openapi::api::core::v1::{Node, PodSpec};
 
 use super::Mirror;
+use crate::inventory::node_fit::{is_closed, is_wanted, required, takes, untolerated};
+use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::name;
-use crate::preflight::facts::placing::{is_closed, is_wanted, required, takes, untolerated};
-use crate::preflight::facts::templates::Template;
 use crate::preflight::{Check, Judged, first_few};
 use crate::words::counted;
 
@@ -14,7 +14,9 @@ use crate::words::counted;
 pub const CHECK: Check<Mirror> = Check {
     name: "placement",
     why: "an unschedulable Pod stays Pending",
-    judge: |input| Box::pin(async { Ok(judge(input.templates().await?, input.target.nodes().await?)) }),
+    judge: |input| {
+        Box::pin(async { Ok(judge(input.source.templates().await?, input.target.nodes().await?)) })
+    },
 };
 
 /// Checks whether every template matches a schedulable node. Templates without Pods in the source are skipped.
@@ -90,10 +92,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::inventory::pod_templates::templates;
+    use crate::inventory::pod_templates::testing::typed;
     use crate::kube_api::accessors::Labels;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::templates;
-    use crate::preflight::facts::templates::testing::typed;
 
     fn node(labels: &Value, taints: &Value) -> Node {
         typed(json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": taints}}))

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service, Volume};
 use serde_json::{Map, Value};
 
 use super::Mirror;
+use crate::inventory::kinds::is_made_anew;
+use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::{Labels, controller, is_alive, subject};
-use crate::preflight::facts::copied::is_made_anew;
-use crate::preflight::facts::templates::Template;
 use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.
@@ -20,9 +20,13 @@ pub const CHECK: Check<Mirror> = Check {
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let (sets, claims, services, pods) =
-        tokio::try_join!(input.chosen(), input.chosen(), input.chosen(), input.chosen())?;
-    Ok(judge(input.templates().await?, &sets, &claims, &services, &pods))
+    let (sets, claims, services, pods) = tokio::try_join!(
+        input.source.selected(),
+        input.source.selected(),
+        input.source.selected(),
+        input.source.selected()
+    )?;
+    Ok(judge(input.source.templates().await?, &sets, &claims, &services, &pods))
 }
 
 /// Volume types without their own data. Their content is copied, is recreated, or comes with an image (`VolumeSource`,
@@ -100,8 +104,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::pod_templates::testing::{deployed, typed};
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::testing::{deployed, typed};
 
     #[test]
     fn objects_with_data_are_a_warning() {

@@ -4,8 +4,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::Value;
 
 use super::Renumber;
+use crate::inventory::unread;
 use crate::kube_api::accessors::{containers, words};
-use crate::preflight::reading::unread;
 use crate::preflight::{Check, Judged, Read};
 use crate::words::counted;
 

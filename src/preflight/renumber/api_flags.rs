@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Renumber, unread_flags};
 use crate::controlplane::{API_SERVER, Seen, in_pods};
-use crate::preflight::reading::unread_by;
+use crate::inventory::unread_by;
 use crate::preflight::{Check, Judged, Read};
 use crate::words::{counted, quoted_or};
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::join_all;
 
 use super::{CHECK_MANIFESTS, Renumber, ServerFlags};
+use crate::inventory::unread;
 use crate::kube_api::ClusterError;
-use crate::preflight::reading::unread;
 use crate::preflight::{Check, Judged, Read, Verdict, first_few};
 use crate::renumber::feature_gates::not_as_stored;
 use crate::words::counted;

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use tokio::task::spawn_blocking;
 
 use super::Renumber;
-use crate::preflight::reading::unread;
+use crate::inventory::unread;
 use crate::preflight::{Check, Judged, Read};
 use crate::session::Failure;
 use crate::store::seal::Sealed;

@@ -2,8 +2,8 @@
 
 use super::Renumber;
 use crate::certs::Certificate;
+use crate::inventory::unread;
 use crate::kube_api::served;
-use crate::preflight::reading::unread;
 use crate::preflight::{Check, Judged, Read};
 use crate::words::counted;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use super::Renumber;
-use crate::preflight::reading::unread;
+use crate::inventory::unread;
 use crate::preflight::{Check, Judged, Read};
 use crate::store::seal::SealError;
 use crate::store::{KeyRange, ReadStore as _, Record};

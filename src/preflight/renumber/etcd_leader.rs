@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Renumber;
-use crate::preflight::facts::etcd_members::{name, statuses};
-use crate::preflight::reading::unread;
+use crate::inventory::unread;
+use crate::preflight::etcd_status::{name, statuses};
 use crate::preflight::{Check, Judged, Read};
 use crate::store::etcd::Member;
 
@@ -81,7 +81,7 @@ fn behind(members: &[Member], seen: &str) -> Judged {
 mod tests {
     use super::*;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::etcd_members::testing::member;
+    use crate::preflight::etcd_status::testing::member;
 
     #[test]
     fn leader_must_be_stable_and_no_member_lag() {

@@ -3,8 +3,8 @@
 use futures_util::{StreamExt as _, stream};
 
 use super::Renumber;
+use crate::inventory::AT_ONCE;
 use crate::kube_api::{Node, ProxyFault};
-use crate::preflight::reading::AT_ONCE;
 use crate::preflight::{Check, Judged, Read, first_few};
 use crate::renumber::kube_proxy::{self, DataPlane, health_port};
 use crate::words::counted;

@@ -2,8 +2,8 @@
 
 use super::Renumber;
 use crate::controlplane::CONTROLLER_MANAGER;
+use crate::inventory::{Route, own_routes};
 use crate::ip::ServiceCidr;
-use crate::preflight::reading::{Route, own_routes};
 use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.

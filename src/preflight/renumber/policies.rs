@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::Renumber;
+use crate::inventory::unread;
 use crate::kube_api::{ClusterError, MANAGED_BY, sentinel};
-use crate::preflight::reading::unread;
 use crate::preflight::{Check, Judged, Read};
 use crate::renumber::Renumbering;
 use crate::renumber::hold::Hold;

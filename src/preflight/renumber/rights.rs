@@ -1,8 +1,8 @@
 //! `rights`: whether the user has the permissions that a renumbering needs.
 
 use super::Renumber;
-use crate::preflight::reading::unread;
-use crate::preflight::rights::{Asked, Need, READER};
+use crate::inventory::unread;
+use crate::preflight::rights::{self, Asked, Need, READER};
 use crate::preflight::{Check, Judged, Read};
 
 /// The check.
@@ -41,7 +41,7 @@ const ASKED: Asked<'static> = Asked {
 
 /// Checks the API permissions that a renumbering needs. `get nodes/proxy` is optional.
 async fn read(input: &Renumber) -> Read<Judged> {
-    let mut judged = input.read.rights(&ASKED).await?;
+    let mut judged = rights::check(&input.read, &ASKED, None).await?;
     if !input.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {
         judged.observed.push_str(
             "; without `get nodes/proxy`, netsurgeon queries kube-proxies directly and does not query kubelets",

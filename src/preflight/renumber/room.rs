@@ -2,7 +2,7 @@
 
 use super::Renumber;
 use crate::host::conntrack;
-use crate::preflight::facts::etcd_members::{DEFAULT_QUOTA, FULL, MEBIBYTE, statuses};
+use crate::preflight::etcd_status::{DEFAULT_QUOTA, FULL, MEBIBYTE, statuses};
 use crate::preflight::{Check, Judged, Read, Verdict};
 use crate::renumber::hold::Hold;
 use crate::store::etcd::Member;
@@ -106,7 +106,7 @@ pub fn judge(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preflight::facts::etcd_members::testing::{down, member};
+    use crate::preflight::etcd_status::testing::{down, member};
 
     #[test]
     fn planned_writes_must_fit_below_the_quota() {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use super::Renumber;
+use crate::inventory::ServerState;
+use crate::inventory::version::level;
 use crate::ip::{Family, ServiceCidr};
-use crate::preflight::facts::version::level;
-use crate::preflight::reading::ServerState;
 use crate::preflight::{Check, Judged, Read};
 use crate::survey::Era;
 

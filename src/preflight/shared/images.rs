@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::inventory::ClusterReader;
 use crate::kube_api::accessors::{is_alive, name, namespace};
-use crate::preflight::reading::Reading;
 use crate::preflight::{Check, Judged, Read, first_few};
 use crate::words::counted;
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check { name: "images", why, judge: |input| Box::pin(read(input.as_ref())) }
 }
 
-async fn read(reading: &Reading) -> Read<Judged> {
+async fn read(reading: &ClusterReader) -> Read<Judged> {
     let pods = reading.pods().await?;
     let mut secrets = BTreeSet::new();
     reading

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 
 use super::place::Place;
+use crate::inventory::selectors::selects;
 use crate::kube_api::accessors::Labels;
 use crate::kube_api::accessors::{labels, namespace};
-use crate::preflight::facts::selectors::selects;
 
 /// Index of a topology domain among the domains of one label. A domain is the set of nodes that have the same value for this
 /// label.

@@ -11,11 +11,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use self::anti_affinity::Rules;
 use self::place::Place;
 use super::Cni;
+use crate::inventory::drain::{is_drained, is_made_anew};
+use crate::inventory::host_ports::{Port, ports};
+use crate::inventory::node_fit::{wish, would_take};
+use crate::inventory::resources::{Resources, requested};
 use crate::kube_api::accessors::{controller, has_condition, is_alive, name, node_of, subject};
-use crate::preflight::facts::drain::{is_drained, is_made_anew};
-use crate::preflight::facts::host_ports::{Port, ports};
-use crate::preflight::facts::placing::{wish, would_take};
-use crate::preflight::facts::room::{Room, requested};
 use crate::preflight::{Check, Judged, first_few};
 use crate::words::counted;
 
@@ -179,8 +179,8 @@ impl<'a> Places<'a> {
         let place = |node: &'a Node| {
             let pods = on.remove(name(node)).unwrap_or_default();
             let taken = pods.iter().filter_map(|pod| pod.spec.as_ref()).map(requested);
-            let taken = taken.fold(Room::default(), |sum, wanted| sum.plus(&wanted));
-            Place { node, left: Room::given(node).without(&taken), pods }
+            let taken = taken.fold(Resources::default(), |sum, wanted| sum.plus(&wanted));
+            Place { node, left: Resources::given(node).without(&taken), pods }
         };
         let all: Vec<Place<'a>> = nodes.iter().map(place).collect();
         let mut kin: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -196,7 +196,7 @@ impl<'a> Places<'a> {
     /// Returns the Pods of a node that are unschedulable while this node is drained, and why.
     fn left_behind(&self, drained: usize, place: &Place<'a>) -> Vec<(&'a Pod, Why)> {
         let guests = place.pods.iter().filter(|pod| is_guest(pod));
-        let mut guests: Vec<(&Pod, Room, &[usize])> = guests
+        let mut guests: Vec<(&Pod, Resources, &[usize])> = guests
             .filter_map(|pod| {
                 let spec = pod.spec.as_ref()?;
                 let takers = self.taken_by.get(&wish(spec)).map(Vec::as_slice);
@@ -204,7 +204,7 @@ impl<'a> Places<'a> {
             })
             .collect();
         guests.sort_by_key(|(_, wanted, takers)| (takers.len(), Reverse(wanted.size())));
-        let (mut come, mut behind) = (BTreeMap::<usize, Room>::new(), Vec::new());
+        let (mut come, mut behind) = (BTreeMap::<usize, Resources>::new(), Vec::new());
         for (pod, wanted, takers) in guests {
             match self.find((pod, &wanted), takers, drained, &come) {
                 Ok(index) => {
@@ -229,10 +229,10 @@ impl<'a> Places<'a> {
     /// Finds a node for a Pod. `come`: for each node, the requests of the evicted Pods that are already placed there.
     fn find(
         &self,
-        (pod, wanted): (&Pod, &Room),
+        (pod, wanted): (&Pod, &Resources),
         takers: &[usize],
         drained: usize,
-        come: &BTreeMap<usize, Room>,
+        come: &BTreeMap<usize, Resources>,
     ) -> Result<usize, Why> {
         let (own_ports, apart) = (ports(pod), self.rules.about(pod, drained));
         let mut why = Why::Homeless;
@@ -261,7 +261,7 @@ impl<'a> Places<'a> {
 impl Place<'_> {
     /// Returns the sum of free CPU and free memory, each as a percentage of the allocatable amount.
     fn emptiness(&self) -> i128 {
-        let given = Room::given(self.node);
+        let given = Resources::given(self.node);
         let shares = ["cpu", "memory"].map(|name| self.left.of(name).percent_of(given.of(name)));
         shares.into_iter().flatten().sum()
     }

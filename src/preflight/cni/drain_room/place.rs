@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 
-use crate::preflight::facts::room::Room;
+use crate::inventory::resources::Resources;
 
 /// A node, its free resources, and its Pods that have not ended. Pods with a negative priority are omitted.
 pub(super) struct Place<'a> {
     pub(super) node: &'a Node,
-    pub(super) left: Room,
+    pub(super) left: Resources,
     pub(super) pods: Vec<&'a Pod>,
 }

@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde_json::Value;
 
 use super::cni_agents::{agent, wanted};
+use super::{list, text};
 use crate::ip::ServiceCidr;
 use crate::kube_api::accessors::{annotation, containers, name};
-use crate::preflight::{list, text};
 use crate::wire::yaml::Yaml;
 
 /// Namespaces and names of the ConfigMaps in the CNIs' own manifests.

@@ -6,7 +6,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::copied::is_made_anew;
+use super::kinds::is_made_anew;
 use crate::kube_api::accessors::{Labels, namespace, subject};
 
 /// A Pod template.

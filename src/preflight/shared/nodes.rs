@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::placing::is_closed;
+use crate::inventory::node_fit::is_closed;
 use crate::kube_api::accessors::{has_condition, name};
 use crate::preflight::{Judged, first_few};
 use crate::words::all_of;
