@@ -47,7 +47,7 @@ pub type UsedKinds = BTreeMap<(String, String), Result<String, String>>;
 impl NamespaceReader {
     /// Selects namespaces of a cluster, and reads nothing yet. `what`: name of the API, for example `the API of the source`. `named`:
     /// namespaces that the user names.
-    pub fn new(cluster: Result<Cluster, Failure>, what: &str, mut named: Vec<String>) -> Self {
+    pub fn new(cluster: Option<Result<Cluster, Failure>>, what: &str, mut named: Vec<String>) -> Self {
         named.sort_unstable();
         named.dedup();
         Self {

@@ -26,12 +26,12 @@ use crate::survey::{Layout, Survey};
 /// Maximum number of concurrent requests to nodes, and of concurrent list requests.
 pub const AT_ONCE: usize = 64;
 
-/// The connections to etcd and the API, or why a connection failed.
+/// The connections to etcd and the API, or why a connection failed. `None`: no data of this source is needed.
 pub struct Connections {
     /// Connection to etcd, or why it failed.
-    pub store: Result<Arc<LiveEtcd>, Failure>,
+    pub store: Option<Result<Arc<LiveEtcd>, Failure>>,
     /// Connection to the API, or why it failed.
-    pub cluster: Result<Cluster, Failure>,
+    pub cluster: Option<Result<Cluster, Failure>>,
     /// Layout of the API server's keys in etcd.
     pub layout: Layout,
 }
@@ -61,15 +61,17 @@ pub struct ClusterReader {
     nodes: OnceCell<Read<Vec<v1::Node>>>,
 }
 
-fn unusable(what: &str, failure: &Failure) -> ReadError {
-    ReadError::fault(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
+fn connected<T>(what: &str, connection: Option<Result<T, Failure>>) -> Read<T> {
+    let connection = connection.ok_or_else(|| ReadError::unknown(format!("{what} is not read"), ""))?;
+    connection.map_err(|failure| {
+        ReadError::fault(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
+    })
 }
 
 impl ClusterReader {
-    /// Creates the reader with connections to etcd and the API. One or both of them can be missing.
+    /// Creates the reader with connections to etcd and the API. Each of them can be missing.
     pub async fn begin(reached: Connections) -> Self {
         let Connections { store, cluster, layout } = reached;
-        let store = store.map_err(|failure| unusable("etcd", &failure));
         let mut reading = Self::with(store, cluster, "the API", layout);
         reading.of_one_cluster().await;
         reading.explain().await;
@@ -77,20 +79,19 @@ impl ClusterReader {
     }
 
     /// Creates the reader with a connection to the API only. `what`: name of the API, for example `the API of the mirror`.
-    pub fn of_api(cluster: Result<Cluster, Failure>, what: &str) -> Self {
-        let store = Err(ReadError::unknown("etcd is not read", ""));
-        Self::with(store, cluster, what, Layout::default())
+    pub fn of_api(cluster: Option<Result<Cluster, Failure>>, what: &str) -> Self {
+        Self::with(None, cluster, what, Layout::default())
     }
 
     fn with(
-        store: Read<Arc<LiveEtcd>>,
-        cluster: Result<Cluster, Failure>,
+        store: Option<Result<Arc<LiveEtcd>, Failure>>,
+        cluster: Option<Result<Cluster, Failure>>,
         what: &str,
         layout: Layout,
     ) -> Self {
         Self {
-            store,
-            cluster: cluster.map_err(|failure| unusable(what, &failure)),
+            store: connected("etcd", store),
+            cluster: connected(what, cluster),
             layout,
             members: OnceCell::new(),
             servers: OnceCell::new(),

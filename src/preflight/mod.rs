@@ -3,8 +3,8 @@
 //!
 //! # How to add a check
 //!
-//! 1. Create `COMMAND/CHECK_NAME.rs` with a constant `CHECK`: the name, why the check matters, and a function that reads what the
-//!    check needs and returns a [`Judged`]. Data that several checks need comes from [`ClusterReader`](crate::inventory::ClusterReader), or from
+//! 1. Create `COMMAND/CHECK_NAME.rs` with a constant `CHECK`: the name, why the check matters, the sources that it needs, and a
+//!    function that reads what the check needs and returns a [`Judged`]. Data that several checks need comes from [`ClusterReader`](crate::inventory::ClusterReader), or from
 //!    the input type of the command, such as [`cni::Cni`]. Both read each part once. Put the judgement into a function without I/O, and put its
 //!    unit tests below it.
 //! 2. Add the constant to `CHECKS` in `COMMAND/mod.rs`. The checks are displayed in the order of this list.
@@ -46,9 +46,22 @@ pub struct Check<C: 'static> {
     pub name: &'static str,
     /// Why the check matters.
     pub why: &'static str,
+    /// The sources that the check needs. netsurgeon connects only to sources that a selected check needs.
+    needs: &'static [Source],
     /// Reads the data that the check needs, and judges it. This function does I/O; the function `judge` in the file of the check
     /// does no I/O.
     judge: for<'a> fn(&'a C) -> LocalBoxFuture<'a, Read<Judged>>,
+}
+
+/// A source of data that needs a connection. A zone needs none: it is read on first use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The etcd of the cluster.
+    Etcd,
+    /// The API of the cluster.
+    Api,
+    /// The API of the mirror.
+    Mirror,
 }
 
 /// Data that was read, or the result of a check that cannot read its data.

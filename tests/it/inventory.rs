@@ -12,12 +12,13 @@ fn documentation_lists_what_a_mirror_gets() {
         };
         format!("| `{}` {} | {gets} |", rule.kind.0, rule.kind.1)
     });
-    let groups = GROUPS_NOT_COPIED
-        .iter()
-        .map(|(end, why)| format!("| kinds of `{end}` and of groups that end with `.{end}` | nothing: {why} |"));
+    let groups = GROUPS_NOT_COPIED.iter().map(|(end, why)| {
+        format!("| kinds of `{end}` and of groups that end with `.{end}` | nothing: {why} |")
+    });
     let expected: Vec<String> = rows.chain(groups).collect();
     let text = include_str!("../../docs/preflight.md");
-    let of_table = |line: &&str| [" | a copy |", " | its own: ", " | nothing: "].iter().any(|part| line.contains(part));
+    let of_table =
+        |line: &&str| [" | a copy |", " | its own: ", " | nothing: "].iter().any(|part| line.contains(part));
     let found: Vec<&str> = text.lines().filter(of_table).collect();
     assert_eq!(found[..expected.len()], expected);
 }

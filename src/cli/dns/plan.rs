@@ -100,7 +100,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
     let cluster = cluster?;
     warn_of_another(context, &cluster).await;
-    let input = CutoverReader::new(Ok(cluster), Some(Ok(mirror?)), names).await;
+    let input = CutoverReader::new(Some(Ok(cluster)), Some(Ok(mirror?)), names).await;
     refuse_unready(context, args, &input).await?;
     let facts = input.facts().await?;
     let Planned { plan, left_out } = plan(&facts, &options)?;

@@ -63,12 +63,12 @@ impl AsRef<ClusterReader> for CutoverReader {
 impl CutoverReader {
     /// Creates the reader, and compares the two clusters. The caller has validated the names with [`Names::check`].
     pub async fn new(
-        cluster: Result<Cluster, Failure>,
+        cluster: Option<Result<Cluster, Failure>>,
         mirror: Option<Result<Cluster, Failure>>,
         names: Names,
     ) -> Self {
         let read = ClusterReader::of_api(cluster, "the API");
-        let mirror = mirror.map(|mirror| ClusterReader::of_api(mirror, "the API of the mirror"));
+        let mirror = mirror.map(|mirror| ClusterReader::of_api(Some(mirror), "the API of the mirror"));
         let mirror = another(&read, mirror).await;
         Self {
             zone: Zone::new(&names.zone, names.provider.clone(), names.resolver.as_deref()),

@@ -8,12 +8,13 @@ use super::Cni;
 use crate::inventory::cni_settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
 use crate::inventory::host_ports::{Port, ports};
 use crate::kube_api::accessors::{is_alive, subject};
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "agent-ports",
     why: "an agent does not start if its port is in use, and two tunnels cannot share a port",
+    needs: &[Source::Api],
     judge: |input| {
         Box::pin(async { Ok(judge(input.to.as_deref(), input.settings().await?, input.read.pods().await?)) })
     },

@@ -5,13 +5,14 @@ use k8s_openapi::api::core::v1::Pod;
 use super::Cni;
 use crate::inventory::drain::is_made_anew;
 use crate::kube_api::accessors::{is_alive, subject};
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "bare-pods",
     why: "a Pod without a controller is not recreated",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?)) }),
 };
 

@@ -9,13 +9,14 @@ use super::Cni;
 use crate::inventory::drain::is_drained;
 use crate::inventory::selectors::selects;
 use crate::kube_api::accessors::{is_ready, labels, namespace, phase, subject};
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "budgets",
     why: "a drain never ends if a PodDisruptionBudget allows no eviction",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(&input.read.objects().await?, input.read.pods().await?)) }),
 };
 

@@ -5,13 +5,14 @@ use k8s_openapi::api::core::v1::Pod;
 use super::Cni;
 use crate::inventory::host_ports::ports;
 use crate::kube_api::accessors::{is_alive, subject};
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "host-ports",
     why: "`hostPort` works only if the CNI plug-in implements it",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?)) }),
 };
 

@@ -5,13 +5,14 @@ use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use super::Cni;
 use crate::inventory::drain::is_drained;
 use crate::kube_api::accessors::{name, subject};
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "local-storage",
     why: "data on a node is lost, or unreachable, when the node is drained",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?, &input.read.objects().await?)) }),
 };
 

@@ -2,12 +2,13 @@
 
 use super::Cni;
 use crate::inventory::cni_settings::Settings;
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "mtu",
     why: "packets larger than the path MTU are dropped, so that large responses hang",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.settings().await?)) }),
 };
 

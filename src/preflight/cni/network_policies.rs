@@ -3,13 +3,14 @@
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
 use super::Cni;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "network-policies",
     why: "the new network does not enforce policies of a kind that it does not support",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

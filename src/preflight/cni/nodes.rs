@@ -5,13 +5,14 @@ use k8s_openapi::api::core::v1::Node;
 use super::Cni;
 use crate::inventory::node_fit::is_closed;
 use crate::kube_api::accessors::{has_condition, name};
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "nodes",
     why: "Pods of a drained node must be able to run on other nodes",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.nodes().await?)) }),
 };
 

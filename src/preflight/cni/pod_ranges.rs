@@ -13,12 +13,13 @@ use crate::inventory::{Route, list, own_routes};
 use crate::ip::ServiceCidr;
 use crate::kube_api::Node;
 use crate::kube_api::accessors::{name, subject};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "pod-ranges",
     why: "both networks exist during the change, so their ranges must not overlap",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

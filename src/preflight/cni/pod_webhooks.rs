@@ -8,12 +8,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::Cni;
 use crate::inventory::webhooks::{AdmittedKind, AdmittedObject, Webhook};
 use crate::kube_api::accessors::{Labels, labels, name};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "pod-webhooks",
     why: "while the Pod network is down, the API server cannot call a webhook that it reaches over this network, and rejects every Pod",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -6,12 +6,13 @@ use crate::dns::Published;
 use crate::dns::reader::CutoverReader;
 use crate::inventory::host_object::HostObjectKind;
 use crate::preflight::rights::{self, Asked, Need, READER};
-use crate::preflight::{Check, Judged, Read, Verdict};
+use crate::preflight::{Check, Judged, Read, Source, Verdict};
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "dns-rights",
     why: "a missing permission stops the change half way",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

@@ -2,13 +2,14 @@
 
 use crate::dns::reader::CutoverReader;
 use crate::inventory::external_dns::Controller;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::quoted_or;
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "external-dns",
     why: "ExternalDNS reverts or deletes records that it manages",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

@@ -9,13 +9,14 @@ use crate::dns::external_dns::{owner, resource};
 use crate::dns::reader::{CutoverReader, LEADING};
 use crate::inventory::external_dns::{Controller, ownership_names};
 use crate::nameserver::{Kind, RecordSet};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::{and_more, counted};
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "left-behind",
     why: "a name that does not change stays at the old cluster",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

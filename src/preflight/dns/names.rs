@@ -2,13 +2,14 @@
 
 use crate::dns::reader::{CutoverReader, Entry, Selected, Unfit};
 use crate::nameserver::Kind;
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::and_more;
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "names",
     why: "a name that does not answer now cannot be verified later, and a name of another site must not move",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(async { Ok(judge(&dns.zone.name, dns.selected().await?)) }),
 };
 

@@ -8,13 +8,14 @@ use crate::dns::external_dns::{HOLDER, owner};
 use crate::dns::reader::CutoverReader;
 use crate::inventory::external_dns::Controller;
 use crate::nameserver::RecordSet;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "owners",
     why: "a name that another cluster's ExternalDNS owns must not be changed",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

@@ -9,13 +9,14 @@ use tokio::time::timeout;
 use crate::dns::plan::probing;
 use crate::dns::reader::{ByName, CutoverReader};
 use crate::dns::{Prober, Served, TOO_MANY_TARGETS, target};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::{all_of, counted};
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "probes",
     why: "the cutover skips every name that the mirror does not serve",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

@@ -4,13 +4,14 @@ use crate::dns::reader::CutoverReader;
 use crate::dns::space::record_bytes;
 use crate::inventory::unread;
 use crate::preflight::etcd_status::{DEFAULT_QUOTA, FULL, MEBIBYTE};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "record-space",
     why: "the cutover is recorded in the cluster, and a full etcd accepts no writes of any client",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

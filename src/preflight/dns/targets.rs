@@ -3,13 +3,14 @@
 use crate::dns::reader::{ByName, CutoverReader};
 use crate::dns::target;
 use crate::inventory::published_hosts::PublishedHost;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "targets",
     why: "a name cannot point to the mirror before the mirror has an address for it",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

@@ -6,12 +6,13 @@ use crate::dns::reader::CutoverReader;
 use crate::inventory::zone::{Hosted, Provider, Seen};
 use crate::nameserver::AT_ONCE;
 use crate::nameserver::is_answer;
-use crate::preflight::{Check, Judged, Read, Verdict, first_few};
+use crate::preflight::{Check, Judged, Read, Source, Verdict, first_few};
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "twin-zones",
     why: "with split-horizon DNS only one of the two zones would be updated",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

@@ -13,6 +13,7 @@ use crate::preflight::{Check, Judged, Read, first_few};
 pub const CHECK: Check<CutoverReader> = Check {
     name: "zone-servers",
     why: "resolvers that ask an outdated or unavailable server do not get the change",
+    needs: &[],
     judge: |dns| Box::pin(read(dns)),
 };
 

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::dns::external_dns::owner;
 use crate::dns::reader::{CutoverReader, Entry};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "zone-share",
     why: "a change of a large part of a zone is often a mistake",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

@@ -12,6 +12,7 @@ use crate::words::counted;
 pub const CHECK: Check<CutoverReader> = Check {
     name: "zone-transfer",
     why: "only a zone transfer shows all records of a zone",
+    needs: &[],
     judge: |dns| Box::pin(async { Ok(judge(dns.zone.records().await?)) }),
 };
 

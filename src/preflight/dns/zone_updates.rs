@@ -8,13 +8,14 @@ use crate::dns::reader::CutoverReader;
 use crate::inventory::zone::Hosted;
 use crate::nameserver::AT_ONCE;
 use crate::nameserver::NameserverError;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<CutoverReader> = Check {
     name: "zone-updates",
     why: "a zone that rejects updates stops the cutover, or its rollback, half way",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 

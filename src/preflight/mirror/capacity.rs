@@ -9,13 +9,14 @@ use crate::inventory::node_fit::{takes, wish, would_take};
 use crate::inventory::pod_templates::Template;
 use crate::inventory::resources::{CLOSE, Resources, requested};
 use crate::kube_api::accessors::{controller, has_condition, is_alive, name, namespace};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "capacity",
     why: "Pods without enough resources stay Pending",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -15,13 +15,14 @@ use k8s_openapi::{Metadata, Resource};
 use super::Mirror;
 use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::{annotation, name, subject};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "classes",
     why: "an object that names a missing class is rejected, or never becomes ready",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

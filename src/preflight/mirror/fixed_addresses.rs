@@ -10,12 +10,13 @@ use super::Mirror;
 use crate::inventory::list;
 use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::{annotation, subject};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "fixed-addresses",
     why: "two clusters cannot use the same address or the same port",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

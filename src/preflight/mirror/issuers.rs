@@ -11,13 +11,14 @@ use crate::inventory::{listed, unread};
 use crate::inventory::{subject, text};
 use crate::kube_api::accessors::{self, annotation, namespace};
 use crate::kube_api::{Cluster, Collection};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::{all_of, counted};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "issuers",
     why: "without a certificate, clients do not trust the mirror",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

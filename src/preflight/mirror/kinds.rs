@@ -10,7 +10,7 @@ use crate::inventory::namespaces::UsedKinds;
 use crate::inventory::unread;
 use crate::kube_api::accessors::name;
 use crate::kube_api::{Cluster, ServedKinds};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 use crate::words::counted;
 
@@ -18,6 +18,7 @@ use crate::words::counted;
 pub const CHECK: Check<Mirror> = Check {
     name: "kinds",
     why: "objects of a kind that the mirror does not serve cannot be created there",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

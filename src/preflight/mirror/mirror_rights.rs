@@ -3,12 +3,13 @@
 use super::Mirror;
 use crate::inventory::kinds::{NAMESPACES, READS, SECRETS, copied_kinds};
 use crate::preflight::rights::{self, Asked, Need, READER};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "mirror-rights",
     why: "a missing permission stops the copy half way",
+    needs: &[Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -9,13 +9,14 @@ use crate::inventory::pod_templates::Template;
 use crate::inventory::webhooks::{AdmittedKind, AdmittedObject, Backends, Webhook, dead};
 use crate::kube_api::accessors::{labels, name};
 use crate::preflight::secrets_role::without_secrets;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "mirror-webhooks",
     why: "an unavailable webhook rejects the copied objects",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

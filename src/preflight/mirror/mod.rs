@@ -56,7 +56,7 @@ impl AsRef<ClusterReader> for Mirror {
 impl Mirror {
     /// Creates the input with connections to the source and the mirror. `named`: namespaces that the user names.
     pub fn new(
-        (source, mirror): (Result<Cluster, Failure>, Result<Cluster, Failure>),
+        (source, mirror): (Option<Result<Cluster, Failure>>, Option<Result<Cluster, Failure>>),
         named: Vec<String>,
     ) -> Self {
         Self {

@@ -10,13 +10,14 @@ use crate::inventory::kinds::CopiedKind;
 use crate::inventory::namespaces::{copied_objects, place};
 use crate::kube_api::accessors::name;
 use crate::preflight::secrets_role::without_secrets;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "namespaces",
     why: "a missing namespace is not copied, and existing objects would be overwritten",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -7,13 +7,14 @@ use super::Mirror;
 use crate::inventory::node_fit::{is_closed, is_wanted, required, takes, untolerated};
 use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::name;
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "placement",
     why: "an unschedulable Pod stays Pending",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| {
         Box::pin(async { Ok(judge(input.source.templates().await?, input.target.nodes().await?)) })
     },

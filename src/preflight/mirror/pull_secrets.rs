@@ -10,13 +10,14 @@ use crate::inventory::objects;
 use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::{name, namespace, subject};
 use crate::preflight::secrets_role::SECRETS_ROLE;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::{all_of, counted};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "pull-secrets",
     why: "the mirror pulls every image with the copied credentials",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -4,12 +4,13 @@
 use super::Mirror;
 use crate::inventory::kinds::{NAMESPACES, READS, SECRETS, copied_kinds};
 use crate::preflight::rights::{self, Asked, Need};
-use crate::preflight::{Check, Judged, Read, Verdict};
+use crate::preflight::{Check, Judged, Read, Source, Verdict};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "source-rights",
     why: "objects that cannot be read are not copied",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -10,12 +10,13 @@ use super::Mirror;
 use crate::inventory::kinds::is_made_anew;
 use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::{Labels, controller, is_alive, subject};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "stateless",
     why: "stateful workloads and their data are not copied",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -3,12 +3,13 @@
 use super::Mirror;
 use crate::inventory::version::level;
 use crate::inventory::{ClusterReader, unread};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "two-clusters",
     why: "copying a cluster onto itself overwrites it, and an older version drops unknown fields",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 

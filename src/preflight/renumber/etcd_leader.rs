@@ -8,13 +8,14 @@ use tokio::time::sleep;
 use super::Renumber;
 use crate::inventory::unread;
 use crate::preflight::etcd_status::{name, statuses};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::store::etcd::Member;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "etcd-leader",
     why: "an unstable leader interrupts writes during the renumbering",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(read(input)),
 };
 

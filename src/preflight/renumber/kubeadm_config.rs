@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use super::Renumber;
 use crate::inventory::unread;
 use crate::ip::{ServiceCidr, as_flag};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::renumber::plan::flag as recorded_flag;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "kubeadm-config",
     why: "`kubeadm upgrade` sets the API servers' Service range from this ConfigMap",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::Renumber;
 use crate::kube_api::accessors::{name, namespace};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::renumber::Move;
 use crate::renumber::hold::Hold;
 use crate::words::counted;
@@ -19,6 +19,7 @@ use crate::words::counted;
 pub const CHECK: Check<Renumber> = Check {
     name: "pinned",
     why: "applying a manifest with the old address fails, or deletes the Service",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -3,12 +3,13 @@
 use super::Renumber;
 use crate::inventory::unread;
 use crate::preflight::rights::{self, Asked, Need, READER};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "rights",
     why: "a missing permission stops the renumbering half way",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

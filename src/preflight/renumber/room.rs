@@ -3,7 +3,7 @@
 use super::Renumber;
 use crate::host::conntrack;
 use crate::preflight::etcd_status::{DEFAULT_QUOTA, FULL, MEBIBYTE, statuses};
-use crate::preflight::{Check, Judged, Read, Verdict};
+use crate::preflight::{Check, Judged, Read, Source, Verdict};
 use crate::renumber::hold::Hold;
 use crate::store::etcd::Member;
 use crate::survey::Era;
@@ -12,6 +12,7 @@ use crate::survey::Era;
 pub const CHECK: Check<Renumber> = Check {
     name: "room",
     why: "a full etcd rejects writes, and a host with a full conntrack table drops new connections",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -11,7 +11,7 @@ use crate::inventory::webhooks::{AdmittedKind, AdmittedObject, Backends, Webhook
 use crate::ip::ServiceCidr;
 use crate::kube_api::accessors::{labels, name, namespace};
 use crate::kube_api::{MANAGED_BY, passing};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::renumber::hold::Hold;
 use crate::survey::Era;
 use crate::wire::objects::{ALLOCATOR, IP_FAMILY, MANAGED_BY as ALLOCATED_BY};
@@ -21,6 +21,7 @@ use crate::words::counted;
 pub const CHECK: Check<Renumber> = Check {
     name: "webhooks",
     why: "an unavailable webhook rejects changes of Services during the renumbering",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

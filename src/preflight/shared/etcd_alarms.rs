@@ -2,13 +2,13 @@
 
 use crate::inventory::{ClusterReader, unread};
 use crate::preflight::etcd_status::name;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::store::MAKE_ROOM;
 use crate::store::etcd::{Alarm, Member};
 
 /// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
-    Check { name: "etcd-alarms", why, judge: |input| Box::pin(read(input.as_ref())) }
+    Check { name: "etcd-alarms", why, needs: &[Source::Etcd], judge: |input| Box::pin(read(input.as_ref())) }
 }
 
 async fn read(reading: &ClusterReader) -> Read<Judged> {

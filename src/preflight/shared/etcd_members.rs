@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::inventory::ClusterReader;
 use crate::preflight::etcd_status::{name, statuses};
-use crate::preflight::{Check, Judged};
+use crate::preflight::{Check, Judged, Source};
 use crate::store::etcd::Member;
 
 /// Returns the check. `why`: why the check matters before this change.
@@ -12,6 +12,7 @@ pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check {
         name: "etcd-members",
         why,
+        needs: &[Source::Etcd],
         judge: |input| Box::pin(async move { Ok(judge(input.as_ref().members().await?)) }),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::inventory::ClusterReader;
 use crate::preflight::etcd_status::{DEFAULT_QUOTA, FULL, MEBIBYTE, statuses};
-use crate::preflight::{Check, Judged};
+use crate::preflight::{Check, Judged, Source};
 use crate::store::etcd::Member;
 
 /// Returns the check. `why`: why the check matters before this change.
@@ -10,6 +10,7 @@ pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check {
         name: "etcd-space",
         why,
+        needs: &[Source::Etcd],
         judge: |input| Box::pin(async move { Ok(judge(input.as_ref().members().await?)) }),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::inventory::ClusterReader;
 use crate::preflight::etcd_status::statuses;
-use crate::preflight::{Check, Judged, one_minor};
+use crate::preflight::{Check, Judged, Source, one_minor};
 use crate::store::etcd::Member;
 
 /// Returns the check. `why`: why the check matters before this change.
@@ -10,6 +10,7 @@ pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check {
         name: "etcd-versions",
         why,
+        needs: &[Source::Etcd],
         judge: |input| Box::pin(async move { Ok(judge(input.as_ref().members().await?)) }),
     }
 }

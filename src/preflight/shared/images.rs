@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::inventory::ClusterReader;
 use crate::kube_api::accessors::{is_alive, name, namespace};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
-    Check { name: "images", why, judge: |input| Box::pin(read(input.as_ref())) }
+    Check { name: "images", why, needs: &[Source::Api], judge: |input| Box::pin(read(input.as_ref())) }
 }
 
 async fn read(reading: &ClusterReader) -> Read<Judged> {

@@ -1,13 +1,18 @@
 //! `secrets-at-rest`: whether the Secrets in etcd are encrypted.
 
 use crate::inventory::ClusterReader;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::wire::Envelope;
 use crate::words::all_of;
 
 /// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
-    Check { name: "secrets-at-rest", why, judge: |input| Box::pin(read(input.as_ref())) }
+    Check {
+        name: "secrets-at-rest",
+        why,
+        needs: &[Source::Etcd],
+        judge: |input| Box::pin(read(input.as_ref())),
+    }
 }
 
 async fn read(reading: &ClusterReader) -> Read<Judged> {

@@ -4,7 +4,7 @@ use futures_util::{StreamExt as _, stream};
 
 use crate::inventory::ClusterReader;
 use crate::kube_api::Node;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// Number of concurrent connections to nodes. If a firewall drops packets, each connection waits for its time limit.
@@ -12,7 +12,7 @@ const CONNECTIONS: usize = 1024;
 
 /// Returns the check. `why`: why the check matters before this change.
 pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
-    Check { name: "ssh", why, judge: |input| Box::pin(read(input.as_ref())) }
+    Check { name: "ssh", why, needs: &[Source::Api], judge: |input| Box::pin(read(input.as_ref())) }
 }
 
 async fn read(reading: &ClusterReader) -> Read<Judged> {

@@ -16,13 +16,14 @@ use crate::inventory::host_ports::{Port, ports};
 use crate::inventory::node_fit::{wish, would_take};
 use crate::inventory::resources::{Resources, requested};
 use crate::kube_api::accessors::{controller, has_condition, is_alive, name, node_of, subject};
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "drain-room",
     why: "a Pod that no other node can run is unavailable until its node returns",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.nodes().await?, input.read.pods().await?)) }),
 };
 
