@@ -18,8 +18,9 @@ use super::zone::ZoneArgs;
 use super::{Context, Outcome};
 use crate::dns::reader::CutoverReader;
 use crate::inventory::Connections;
+use crate::inventory::network_plugins::NetworkPlugin;
 use crate::ip::ServiceCidr;
-use crate::preflight::cni::{self, Cni, newcomers};
+use crate::preflight::cni::{self, Cni};
 use crate::preflight::dns;
 use crate::preflight::mirror::{self, Mirror};
 use crate::preflight::renumber::{self, Renumber};
@@ -119,7 +120,7 @@ pub struct CniArgs {
     #[arg(long, value_name = "CIDR")]
     pod_cidr: Vec<ServiceCidr>,
     /// The new CNI. The command then also checks whether the ports of its agents and tunnels are free
-    #[arg(long, value_name = "CNI", value_parser = PossibleValuesParser::new(newcomers()))]
+    #[arg(long, value_name = "CNI", value_parser = PossibleValuesParser::new(NetworkPlugin::options()))]
     to: Option<String>,
     #[command(flatten)]
     asked: AskedArgs,

@@ -3,8 +3,6 @@
 //! [`ClusterReader`] reads the objects of a cluster, and [`zone::Zone`] reads a zone. Each reads a part once, on first use. The
 //! other modules interpret objects without I/O, for example which nodes accept a Pod, and which webhooks are called.
 
-pub mod cni_agents;
-pub mod cni_settings;
 pub mod drain;
 mod etcd_host;
 pub mod external_dns;
@@ -13,6 +11,8 @@ pub mod host_object;
 pub mod host_ports;
 pub mod kinds;
 pub mod namespaces;
+pub mod network_plugins;
+pub mod network_settings;
 pub mod node_fit;
 pub mod pod_templates;
 pub mod published_hosts;

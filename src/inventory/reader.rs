@@ -52,6 +52,7 @@ pub struct Permission {
 pub struct ClusterReader {
     store: Read<Arc<LiveEtcd>>,
     cluster: Read<Cluster>,
+    /// Layout of the API server's keys in etcd.
     pub layout: Layout,
     members: OnceCell<Read<Vec<Member>>>,
     servers: OnceCell<Read<Vec<ApiServer>>>,
@@ -125,20 +126,24 @@ impl ClusterReader {
         }
     }
 
+    /// Returns the connection to etcd.
     pub fn store(&self) -> Read<&LiveEtcd> {
         self.store.as_deref().map_err(Clone::clone)
     }
 
+    /// Returns the connection to the API.
     pub fn cluster(&self) -> Read<&Cluster> {
         self.cluster.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns the members of etcd.
     pub async fn members(&self) -> Read<&Vec<Member>> {
         let members =
             self.members.get_or_init(async || self.store()?.bare().members().await.map_err(unread)).await;
         members.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns the API servers.
     pub async fn servers(&self) -> Read<&Vec<ApiServer>> {
         let judged = |error: ClusterError| match error {
             error @ ClusterError::Forbidden { .. } => unread(error),
@@ -148,6 +153,7 @@ impl ClusterReader {
         self.servers.get_or_init(listed).await.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns the state of each API server.
     pub async fn server_states(&self) -> Read<&Vec<ServerState>> {
         let asked = async || {
             let cluster = self.cluster()?;
@@ -173,16 +179,19 @@ impl ClusterReader {
         objects(self.cluster()?, None).await.map_err(unread)
     }
 
+    /// Returns the Nodes.
     pub async fn nodes(&self) -> Read<&Vec<v1::Node>> {
         let read = async || self.objects().await;
         self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns the Pods of all namespaces.
     pub async fn pods(&self) -> Read<&Vec<v1::Pod>> {
         let read = async || self.objects().await;
         self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns the Services of all namespaces.
     pub async fn services(&self) -> Read<&Vec<v1::Service>> {
         let read = async || self.objects().await;
         self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)

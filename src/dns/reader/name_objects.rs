@@ -18,6 +18,7 @@ pub type Resolved = BTreeMap<String, BTreeSet<IpAddr>>;
 pub struct ByName<'e>(BTreeMap<&'e str, Vec<&'e PublishedHost>>);
 
 impl<'e> ByName<'e> {
+    /// Groups host names by name.
     pub fn new(exposed: impl IntoIterator<Item = &'e PublishedHost>) -> Self {
         let mut by_name: BTreeMap<&str, Vec<&PublishedHost>> = BTreeMap::new();
         for one in exposed {

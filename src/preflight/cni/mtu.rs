@@ -1,7 +1,7 @@
 //! `mtu`: whether an MTU is set by hand.
 
 use super::Cni;
-use crate::inventory::cni_settings::Settings;
+use crate::inventory::network_settings::NetworkSettings;
 use crate::preflight::{Check, Judged, Source, first_few};
 
 /// The check.
@@ -14,7 +14,7 @@ pub const CHECK: Check<Cni> = Check {
 
 /// Checks whether an MTU is set by hand. The remedy contains the overhead of tunnels over IPv4 (RFC 7348, section 4). Geneve
 /// options and encryption increase this overhead.
-fn judge(settings: &Settings) -> Judged {
+fn judge(settings: &NetworkSettings) -> Judged {
     if settings.mtus.is_empty() {
         return Judged::pass("no MTU is set by hand: the CNI detects it from the nodes' interfaces");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::DaemonSet;
 
 use super::Cni;
-use crate::inventory::cni_agents::{agent, wanted};
+use crate::inventory::network_plugins::{agent, wanted};
 use crate::kube_api::accessors::subject;
 use crate::preflight::{Check, Judged, Source};
 use crate::words::counted;

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Cni;
+use crate::inventory::network_plugins::plugin_namespaces;
 use crate::inventory::webhooks::{AdmittedKind, AdmittedObject, Webhook};
 use crate::kube_api::accessors::{Labels, labels, name};
 use crate::preflight::{Check, Judged, Read, Source, first_few};
@@ -18,31 +19,20 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Namespaces in which CNIs run, according to the manifests of the CNIs and of kubeadm's add-ons.
-const HOMES: [&str; 7] = [
-    "kube-system",
-    "kube-flannel",
-    "calico-system",
-    "tigera-operator",
-    "cilium",
-    "openshift-ovn-kubernetes",
-    "ovn-kubernetes",
-];
-
 /// Checks the webhooks that are called for the Pods of a CNI, and the webhooks that are called for any Pod.
 async fn read(input: &Cni) -> Read<Judged> {
     let found: Vec<Namespace> = input.read.objects().await?;
     let named = |name: &str| Labels::from([("kubernetes.io/metadata.name".to_string(), name.to_string())]);
     let mut namespaces: BTreeMap<String, Labels> =
-        HOMES.iter().map(|home| ((*home).to_string(), named(home))).collect();
+        plugin_namespaces().map(|home| (home.to_string(), named(home))).collect();
     namespaces.extend(found.iter().map(|one| (name(one).to_string(), labels(one).clone())));
     let admitted = |pod: &ObjectMeta| AdmittedObject::of(AdmittedKind::Pod, pod, &namespaces);
     let pods = input.read.pods().await?.iter().map(|pod| &pod.metadata);
     let all: BTreeSet<AdmittedObject> = pods.filter_map(admitted).collect();
     let all: Vec<AdmittedObject> = all.into_iter().collect();
     // The new CNI has no Pods yet, and perhaps no namespace.
-    let there = |home: &&str| ObjectMeta { namespace: Some((*home).to_string()), ..ObjectMeta::default() };
-    let own: Vec<AdmittedObject> = HOMES.iter().map(there).filter_map(|pod| admitted(&pod)).collect();
+    let there = |home: &str| ObjectMeta { namespace: Some(home.to_string()), ..ObjectMeta::default() };
+    let own: Vec<AdmittedObject> = plugin_namespaces().map(there).filter_map(|pod| admitted(&pod)).collect();
     let (of_own, of_all) = (input.read.webhooks_for(&own).await?, input.read.webhooks_for(&all).await?);
     let both: Vec<Webhook> = of_own.iter().chain(&of_all).cloned().collect();
     Ok(judge(&of_own, &of_all, &input.read.on_the_host(&both).await?))

@@ -6,6 +6,7 @@ mod at_every_write;
 mod bytes;
 mod in_cluster;
 mod killed;
+mod library;
 mod owned;
 mod owned_in_route53;
 mod refused;
