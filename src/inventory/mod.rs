@@ -14,6 +14,7 @@ pub mod namespaces;
 pub mod network_plugins;
 pub mod network_settings;
 pub mod node_fit;
+pub mod pod;
 pub mod pod_templates;
 pub mod published_hosts;
 mod quantity;
@@ -23,6 +24,7 @@ pub mod resources;
 mod retention;
 pub mod selectors;
 mod server_state;
+pub mod service;
 pub mod version;
 mod webhook_backends;
 pub mod webhooks;
@@ -35,6 +37,7 @@ pub use read_error::{Read, ReadError, unread, unread_by};
 pub use reader::{
     AT_ONCE, ClusterReader, Connections, Permission, Rights, Route, listed, objects, own_routes,
 };
+pub use retention::Retained;
 pub use server_state::ServerState;
 pub use zone_service::{KeyFile, ZoneService, read_key};
 

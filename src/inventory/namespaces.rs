@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Namespace;
@@ -13,9 +12,9 @@ use tokio::sync::OnceCell;
 
 use super::kinds::{CopiedKind, SECRETS, copied_kinds, is_made_anew, why_not_copied};
 use super::pod_templates::{Template, templates};
-use super::{AT_ONCE, ClusterReader, Read, objects, unread};
+use super::{AT_ONCE, ClusterReader, Read, Retained, objects, unread};
 use crate::kube_api::accessors::{name, namespace};
-use crate::kube_api::{Cluster, ClusterError, Collection, ServedKind, Typed};
+use crate::kube_api::{Cluster, ClusterError, Collection, ServedKind};
 use crate::session::Failure;
 
 /// Namespaces that every cluster has. They are selected only by name.
@@ -92,7 +91,7 @@ impl NamespaceReader {
     }
 
     /// Reads the objects of a type in the selected namespaces of the cluster.
-    pub async fn selected<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
+    pub async fn selected<K: Retained>(&self) -> Read<Vec<K>> {
         self.within(self.reader.cluster()?, namespace, objects).await
     }
 

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::Metadata;
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::host_object::{HostObject, HostObjectKind};
 use super::{list, subject, text};
+use crate::inventory::service::TrimmedService;
 use crate::kube_api::accessors;
 use crate::nameserver::canonical;
 
@@ -83,7 +83,7 @@ fn beside(key: &str, name: &str) -> String {
 /// Gateways. `annotations`: keys of annotations that contain host names.
 pub fn published_hosts(
     ingresses: &[Ingress],
-    services: &[Service],
+    services: &[TrimmedService],
     routes: &[(&str, Vec<Value>)],
     gateways: &[Value],
     annotations: &BTreeSet<String>,

@@ -4,20 +4,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use k8s_openapi::Metadata;
-use k8s_openapi::api::core::v1;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::etcd_host::without_etcd;
+use super::pod::TrimmedPod;
 use super::read_error::{Read, ReadError, unread, unread_by};
-use super::retention::kept;
+use super::retention::Retained;
 use super::server_state::{ServerState, inspect};
+use super::service::TrimmedService;
 use crate::controlplane::flags_in_pods;
 use crate::host::routes::routes;
 use crate::ip::ServiceCidr;
-use crate::kube_api::{ApiServer, Cluster, ClusterError, Collection, Typed};
+use crate::kube_api::{ApiServer, Cluster, ClusterError, Collection};
 use crate::session::{Failure, LiveEtcd};
 use crate::store::etcd::Member;
 use crate::store::{KeyRange, ReadStore as _, Record};
@@ -57,9 +57,9 @@ pub struct ClusterReader {
     members: OnceCell<Read<Vec<Member>>>,
     servers: OnceCell<Read<Vec<ApiServer>>>,
     states: OnceCell<Read<Vec<ServerState>>>,
-    pods: OnceCell<Read<Vec<v1::Pod>>>,
-    services: OnceCell<Read<Vec<v1::Service>>>,
-    nodes: OnceCell<Read<Vec<v1::Node>>>,
+    pods: OnceCell<Read<Vec<TrimmedPod>>>,
+    services: OnceCell<Read<Vec<TrimmedService>>>,
+    nodes: OnceCell<Read<Vec<Node>>>,
 }
 
 fn connected<T>(what: &str, connection: Option<Result<T, Failure>>) -> Read<T> {
@@ -120,7 +120,7 @@ impl ClusterReader {
     /// Adds the reason why etcd is not reachable, if the Nodes show it.
     async fn explain(&mut self) {
         let (Err(error), Ok(cluster)) = (&self.store, &self.cluster) else { return };
-        let nodes: Vec<v1::Node> = cluster.objects(None, None).await.unwrap_or_default();
+        let nodes: Vec<Node> = cluster.objects(None, None).await.unwrap_or_default();
         if let Some((reason, remedy)) = without_etcd(&nodes) {
             self.store = Err(ReadError::fault(format!("{reason}; {}", error.observed), remedy));
         }
@@ -174,25 +174,25 @@ impl ClusterReader {
         join_all(answers).await.into_iter().collect()
     }
 
-    /// Reads the objects of a type in all namespaces. The parts that no check needs are omitted.
-    pub async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
+    /// Reads the objects of a type in all namespaces. [`Retained`] describes which fields are omitted.
+    pub async fn objects<K: Retained>(&self) -> Read<Vec<K>> {
         objects(self.cluster()?, None).await.map_err(unread)
     }
 
     /// Returns the Nodes.
-    pub async fn nodes(&self) -> Read<&Vec<v1::Node>> {
+    pub async fn nodes(&self) -> Read<&Vec<Node>> {
         let read = async || self.objects().await;
         self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     /// Returns the Pods of all namespaces.
-    pub async fn pods(&self) -> Read<&Vec<v1::Pod>> {
+    pub async fn pods(&self) -> Read<&Vec<TrimmedPod>> {
         let read = async || self.objects().await;
         self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
     /// Returns the Services of all namespaces.
-    pub async fn services(&self) -> Read<&Vec<v1::Service>> {
+    pub async fn services(&self) -> Read<&Vec<TrimmedService>> {
         let read = async || self.objects().await;
         self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
@@ -232,12 +232,12 @@ impl ClusterReader {
     }
 }
 
-/// Reads the objects of a type in one namespace, or in all namespaces. The parts that no check needs are omitted.
-pub async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
+/// Reads the objects of a type in one namespace, or in all namespaces. [`Retained`] describes which fields are omitted.
+pub async fn objects<K: Retained>(
     cluster: &Cluster,
     namespace: Option<&str>,
 ) -> Result<Vec<K>, ClusterError> {
-    cluster.objects_as(namespace, &|object| Some(kept(object))).await
+    cluster.objects_as(namespace, &|object| Some(K::of(object))).await
 }
 
 /// Reads the objects of a kind that has no Rust type. `managedFields` is omitted.

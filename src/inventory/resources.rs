@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Node, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Node, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource;
 
 use super::quantity::Quantity;
+use crate::inventory::pod::{TrimmedContainer, TrimmedPodSpec};
 
 /// Highest accepted usage in percent. A higher usage leaves no room for the failure of a node, or for the extra Pods of a
 /// rollout.
@@ -113,8 +114,8 @@ impl Resources {
 /// instead. If the Pod itself has requests, these count instead. The overhead of the Pod is added, and the resource `pods` is 1.
 /// If there is no request for a resource, its limit counts. The API server sets this default in Pods, but not in templates
 /// (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`).
-pub fn requested(spec: &PodSpec) -> Resources {
-    let add = |sum: Resources, container: &Container| {
+pub fn requested(spec: &TrimmedPodSpec) -> Resources {
+    let add = |sum: Resources, container: &TrimmedContainer| {
         let [requests, limits] = amounts(container.resources.as_ref());
         sum.plus(&requests.or(limits))
     };

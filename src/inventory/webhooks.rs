@@ -268,7 +268,7 @@ pub fn dead(webhooks: &[Webhook], backends: &Backends) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub mod testing {
+pub(crate) mod testing {
     //! Webhooks for tests.
 
     use serde_json::{Value, json};

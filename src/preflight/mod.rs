@@ -11,9 +11,9 @@
 //! 3. Add a section with the name of the check to `docs/preflight.md`, in the same order. Add the permissions that the check
 //!    needs to `deploy/rbac.yaml`.
 //!
-//! A check that several commands use is in `shared/`, as a function `check(why)`. What is read, and
-//! facts about objects that several checks need, are in the room `inventory`. `inventory/retention.rs` drops the parts of Pods and
-//! Services that nobody reads. If a check needs such a part, change that file to keep it.
+//! A check that several commands use is in `shared/`, as a function `check(why)`. What is read, and facts about objects that several
+//! checks need, are in the room `inventory`. Its types for Pods and Services have only the fields that somebody reads
+//! (`inventory/pod.rs`, `inventory/service.rs`). If a check needs another field, add the field there.
 //!
 //! A check does not list the checks that it depends on. If data cannot be read, each check that needs the data returns the same
 //! reason, and [`run`] reports this reason once.

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
-
 use super::Cni;
 use crate::inventory::host_ports::{Port, ports};
 use crate::inventory::network_plugins::{AgentPorts, NetworkPlugin};
 use crate::inventory::network_settings::NetworkSettings;
-use crate::kube_api::accessors::{is_alive, subject};
+use crate::inventory::pod::{TrimmedPod, is_alive};
+use crate::kube_api::accessors::subject;
 use crate::preflight::{Check, Judged, Source, first_few};
 
 /// The check.
@@ -22,7 +21,7 @@ pub const CHECK: Check<Cni> = Check {
 };
 
 /// Checks whether a port that the new CNI (one of [`NetworkPlugin::options`]) needs on the nodes is in use.
-fn judge(to: Option<&str>, settings: &NetworkSettings, pods: &[Pod]) -> Judged {
+fn judge(to: Option<&str>, settings: &NetworkSettings, pods: &[TrimmedPod]) -> Judged {
     let Some((plugin, newcomer)) = to.and_then(NetworkPlugin::of_option) else {
         let known: Vec<&str> = NetworkPlugin::options().collect();
         return Judged::skipped(format!("no new CNI given (`--to`, one of {})", known.join(", ")));
@@ -68,7 +67,7 @@ fn judge(to: Option<&str>, settings: &NetworkSettings, pods: &[Pod]) -> Judged {
 }
 
 /// Returns whether a Pod belongs to the new CNI.
-fn is_of(newcomer: &AgentPorts, pod: &Pod) -> bool {
+fn is_of(newcomer: &AgentPorts, pod: &TrimmedPod) -> bool {
     let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers.any(|one| newcomer.containers.contains(&one.name.as_str()))
 }
@@ -82,7 +81,7 @@ fn ports_of(newcomer: &AgentPorts) -> [BTreeSet<Port<'static>>; 2] {
 }
 
 /// Returns the wanted ports that Pods of other components use. Each text names the Pod and the port.
-fn taken(newcomer: &AgentPorts, wanted: &BTreeSet<Port<'_>>, pods: &[Pod]) -> Vec<String> {
+fn taken(newcomer: &AgentPorts, wanted: &BTreeSet<Port<'_>>, pods: &[TrimmedPod]) -> Vec<String> {
     let others = pods.iter().filter(|pod| is_alive(pod) && !is_of(newcomer, pod));
     let found = others.flat_map(|pod| {
         let both: Vec<_> = ports(pod).intersection(wanted).copied().collect();

@@ -1,10 +1,9 @@
 //! `bare-pods`: Pods without a controller that recreates them.
 
-use k8s_openapi::api::core::v1::Pod;
-
 use super::Cni;
 use crate::inventory::drain::is_made_anew;
-use crate::kube_api::accessors::{is_alive, subject};
+use crate::inventory::pod::{TrimmedPod, is_alive};
+use crate::kube_api::accessors::subject;
 use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
@@ -17,7 +16,7 @@ pub const CHECK: Check<Cni> = Check {
 };
 
 /// Checks for Pods without a controller that recreates them.
-fn judge(pods: &[Pod]) -> Judged {
+fn judge(pods: &[TrimmedPod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_made_anew(pod));
     let found: Vec<String> = found.map(subject).collect();
     if found.is_empty() {

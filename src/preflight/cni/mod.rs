@@ -105,7 +105,7 @@ impl Cni {
 mod testing {
     //! Pods for tests.
 
-    use k8s_openapi::api::core::v1::Pod;
+    use crate::inventory::pod::TrimmedPod;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ mod testing {
         serde_json::from_value(object.clone()).unwrap()
     }
 
-    pub fn pod(owner: &Value, volume: &Value) -> Pod {
+    pub fn pod(owner: &Value, volume: &Value) -> TrimmedPod {
         typed(&json!({
             "metadata": {"namespace": "shop", "name": "web", "ownerReferences": owner},
             "spec": {"volumes": [volume]}, "status": {"phase": "Running"},

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use k8s_openapi::api::core::v1::Node;
 
 use super::Mirror;
 use crate::inventory::node_fit::{takes, wish, would_take};
+use crate::inventory::pod::{TrimmedPod, TrimmedPodSpec, is_alive};
 use crate::inventory::pod_templates::Template;
 use crate::inventory::resources::{CLOSE, Resources, requested};
-use crate::kube_api::accessors::{controller, has_condition, is_alive, name, namespace};
+use crate::kube_api::accessors::{controller, has_condition, name, namespace};
 use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
@@ -40,18 +41,18 @@ struct Place<'a> {
 /// `pods`: Pods of the mirrored namespaces in the source. `on_mirror`: Pods on the mirror, in all namespaces.
 fn judge(
     namespaces: &[String],
-    pods: &[Pod],
+    pods: &[TrimmedPod],
     templates: &[Template],
     nodes: &[Node],
-    on_mirror: &[Pod],
+    on_mirror: &[TrimmedPod],
 ) -> Judged {
-    let moved: Vec<&PodSpec> =
+    let moved: Vec<&TrimmedPodSpec> =
         pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.spec.as_ref()).collect();
     let sets: Vec<&Template> = templates.iter().filter(|one| one.kind == "DaemonSet").collect();
     let (ready, taken) =
         (nodes.iter().filter(|node| has_condition(node, "Ready")), taken(namespaces, on_mirror));
     let places: Vec<Place<'_>> = ready.map(|node| place(node, &sets, &taken)).collect();
-    let wishes: Vec<&PodSpec> = if moved.is_empty() {
+    let wishes: Vec<&TrimmedPodSpec> = if moved.is_empty() {
         sets.iter().map(|one| &one.spec).collect()
     } else {
         moved.iter().map(|spec| (wish(spec), *spec)).collect::<BTreeMap<_, _>>().into_values().collect()
@@ -82,8 +83,8 @@ fn judge(
 
 /// Returns the resources that the Pods on each node of the mirror request. Pods of an earlier copy are omitted, because the
 /// requests of the same Pods in the source are already counted.
-fn taken<'a>(namespaces: &[String], on_mirror: &'a [Pod]) -> BTreeMap<&'a str, Resources> {
-    let is_copy = |pod: &Pod| {
+fn taken<'a>(namespaces: &[String], on_mirror: &'a [TrimmedPod]) -> BTreeMap<&'a str, Resources> {
+    let is_copy = |pod: &TrimmedPod| {
         namespaces.iter().any(|chosen| chosen == namespace(pod)) && (is_of_copy(pod) || is_of_daemon_set(pod))
     };
     let mut taken: BTreeMap<&str, Resources> = BTreeMap::new();
@@ -139,17 +140,17 @@ fn told(wanted: &Resources, left: &Resources, nodes: usize) -> Judged {
 }
 
 /// Returns the kind of a Pod's controller; empty if the Pod has no controller.
-fn maker(pod: &Pod) -> &str {
+fn maker(pod: &TrimmedPod) -> &str {
     controller(pod).map(|owner| owner.kind.as_str()).unwrap_or_default()
 }
 
 /// Returns whether a Pod belongs to a DaemonSet.
-fn is_of_daemon_set(pod: &Pod) -> bool {
+fn is_of_daemon_set(pod: &TrimmedPod) -> bool {
     maker(pod) == "DaemonSet"
 }
 
 /// Returns whether a copied object other than a DaemonSet recreates the Pod.
-fn is_of_copy(pod: &Pod) -> bool {
+fn is_of_copy(pod: &TrimmedPod) -> bool {
     is_alive(pod) && !matches!(maker(pod), "" | "Node" | "DaemonSet" | "StatefulSet")
 }
 
@@ -168,7 +169,7 @@ mod tests {
     }
 
     /// Returns a Pod with a controller, in the namespace `shop` and on the node `a`.
-    fn pod(kind: &str, requests: &Value) -> Pod {
+    fn pod(kind: &str, requests: &Value) -> TrimmedPod {
         typed(json!({
             "metadata": {"namespace": "shop", "ownerReferences": [{"kind": kind, "controller": true}]},
             "spec": {"containers": [{"resources": {"requests": requests}}], "nodeName": "a"},
@@ -176,7 +177,7 @@ mod tests {
         }))
     }
 
-    fn cores(kind: &str, cpu: &str) -> Pod {
+    fn cores(kind: &str, cpu: &str) -> TrimmedPod {
         pod(kind, &json!({"cpu": cpu, "memory": "1Gi"}))
     }
 
@@ -198,7 +199,7 @@ mod tests {
         node("b", "True", &json!([{"key": "x", "effect": "NoSchedule"}]))
     }
 
-    fn of(pods: &[Pod], agents: &[Template], nodes: &[Node], taken: &[Pod]) -> Judged {
+    fn of(pods: &[TrimmedPod], agents: &[Template], nodes: &[Node], taken: &[TrimmedPod]) -> Judged {
         judge(&["shop".to_string()], pods, agents, nodes, taken)
     }
 
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn every_resource_is_compared() {
-        let many: Vec<Pod> = (0..11).map(|_| pod("ReplicaSet", &json!({}))).collect();
+        let many: Vec<TrimmedPod> = (0..11).map(|_| pod("ReplicaSet", &json!({}))).collect();
         let crowd = of(&many, &[], &[up()], &[]);
         assert!(
             crowd.verdict == Verdict::Fail && crowd.observed.ends_with("not enough `pods`"),
@@ -321,6 +322,6 @@ mod tests {
         };
         assert!(is_of_copy(&pod("ReplicaSet", "Running")) && is_of_copy(&pod("Job", "Pending")));
         assert!(!is_of_copy(&pod("Job", "Succeeded")) && !is_of_copy(&pod("StatefulSet", "Running")));
-        assert!(!is_of_copy(&pod("DaemonSet", "Running")) && !is_of_copy(&Pod::default()));
+        assert!(!is_of_copy(&pod("DaemonSet", "Running")) && !is_of_copy(&TrimmedPod::default()));
     }
 }

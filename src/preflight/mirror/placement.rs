@@ -1,10 +1,11 @@
 //! `placement`: whether every Pod template matches a node of the mirror. The check compares node selectors, required affinity and
 //! taints.
 
-use k8s_openapi::api::core::v1::{Node, PodSpec};
+use k8s_openapi::api::core::v1::Node;
 
 use super::Mirror;
 use crate::inventory::node_fit::{is_closed, is_wanted, required, takes, untolerated};
+use crate::inventory::pod::TrimmedPodSpec;
 use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::name;
 use crate::preflight::{Check, Judged, Source, first_few};
@@ -66,7 +67,7 @@ fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
 }
 
 /// Returns the requirements of a Pod for its node, as text.
-fn wish(spec: &PodSpec) -> String {
+fn wish(spec: &TrimmedPodSpec) -> String {
     let pairs = spec.node_selector.iter().flatten().map(|(key, value)| format!("`{key}={value}`"));
     let terms = required(spec).into_iter().flat_map(|required| &required.node_selector_terms);
     let requirements =

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Volume};
 use serde_json::{Map, Value};
 
 use super::Mirror;
 use crate::inventory::kinds::is_made_anew;
+use crate::inventory::pod::{TrimmedPod, is_alive};
 use crate::inventory::pod_templates::Template;
-use crate::kube_api::accessors::{Labels, controller, is_alive, subject};
+use crate::inventory::service::TrimmedService;
+use crate::kube_api::accessors::{Labels, controller, subject};
 use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
@@ -51,8 +53,8 @@ fn judge(
     templates: &[Template],
     sets: &[StatefulSet],
     claims: &[PersistentVolumeClaim],
-    services: &[Service],
-    pods: &[Pod],
+    services: &[TrimmedService],
+    pods: &[TrimmedPod],
 ) -> Judged {
     let with = |is_it: fn(&Volume) -> bool| -> Vec<String> {
         let holding = templates.iter().filter(|template| template.volumes().any(is_it));
@@ -93,7 +95,7 @@ fn elsewhere(template: &Template) -> Option<String> {
     (!kinds.is_empty()).then(|| format!("{} ({})", template.of, kinds.join(", ")))
 }
 
-fn is_without_selector(service: &Service) -> bool {
+fn is_without_selector(service: &TrimmedService) -> bool {
     let spec = service.spec.as_ref();
     spec.and_then(|spec| spec.selector.as_ref()).is_none_or(Labels::is_empty)
         && spec.and_then(|spec| spec.type_.as_deref()) != Some("ExternalName")

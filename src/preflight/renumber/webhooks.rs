@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Renumber;
+use crate::inventory::service::TrimmedService;
 use crate::inventory::webhooks::{AdmittedKind, AdmittedObject, Backends, Webhook, dead};
 use crate::ip::ServiceCidr;
 use crate::kube_api::accessors::{labels, name, namespace};
@@ -45,7 +46,7 @@ async fn written(input: &Renumber) -> Read<Vec<AdmittedObject>> {
     let moves = input.plan().await.ok().map(|plan| &plan.work.moves);
     let candidates: Option<BTreeSet<(&str, &str)>> =
         moves.map(|moves| moves.iter().map(|one| (&*one.namespace, &*one.name)).collect());
-    let is_moved = |service: &&Service| {
+    let is_moved = |service: &&TrimmedService| {
         candidates.as_ref().is_none_or(|all| all.contains(&(namespace(*service), name(*service))))
     };
     let changed = services.iter().filter(is_moved).map(|one| (AdmittedKind::Service, &one.metadata));

@@ -6,7 +6,7 @@ mod place;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 
 use self::anti_affinity::Rules;
 use self::place::Place;
@@ -14,8 +14,9 @@ use super::Cni;
 use crate::inventory::drain::{is_drained, is_made_anew};
 use crate::inventory::host_ports::{Port, ports};
 use crate::inventory::node_fit::{wish, would_take};
+use crate::inventory::pod::{TrimmedPod, is_alive, node_of};
 use crate::inventory::resources::{Resources, requested};
-use crate::kube_api::accessors::{controller, has_condition, is_alive, name, node_of, subject};
+use crate::kube_api::accessors::{controller, has_condition, name, subject};
 use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
@@ -59,7 +60,7 @@ enum Why {
 /// The Pod that the smallest number of nodes accepts is placed first. If this number is equal for several Pods, the largest of
 /// these Pods is placed first. Each Pod is placed on the emptiest node that accepts it and has room. Pods with a negative
 /// priority make room for other Pods.
-fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
+fn judge(nodes: &[Node], pods: &[TrimmedPod]) -> Judged {
     let places = Places::of(nodes, pods);
     match places.all.as_slice() {
         [] => return Judged::fail("there are no Nodes", "is this the right cluster?"),
@@ -92,7 +93,7 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, place: &Place<'_>, behind: &[(&Pod, Why)]) {
+    fn add(&mut self, place: &Place<'_>, behind: &[(&TrimmedPod, Why)]) {
         let told = behind.iter().filter_map(|(pod, why)| match why {
             Why::Crowded(of) => Some(format!("{} lacks {}", subject(*pod), of.join(" and "))),
             _ => None,
@@ -157,23 +158,23 @@ impl Found {
 
 /// Returns whether a Pod needs room on another node: a drain evicts it, a controller recreates it, and it does not make room for
 /// other Pods.
-fn is_guest(pod: &Pod) -> bool {
+fn is_guest(pod: &TrimmedPod) -> bool {
     is_drained(pod) && is_made_anew(pod) && !makes_room(pod)
 }
 
 /// Returns whether a Pod has a negative priority, for example a placeholder Pod of a cluster autoscaler. Pods with a negative
 /// priority can wait until there is room.
-fn makes_room(pod: &Pod) -> bool {
+fn makes_room(pod: &TrimmedPod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.priority).is_some_and(|priority| priority < 0)
 }
 
-fn controller_uid(pod: &Pod) -> Option<&str> {
+fn controller_uid(pod: &TrimmedPod) -> Option<&str> {
     controller(pod).map(|owner| owner.uid.as_str())
 }
 
 impl<'a> Places<'a> {
-    fn of(nodes: &'a [Node], pods: &'a [Pod]) -> Self {
-        let mut on: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    fn of(nodes: &'a [Node], pods: &'a [TrimmedPod]) -> Self {
+        let mut on: BTreeMap<&str, Vec<&TrimmedPod>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| is_alive(pod) && !makes_room(pod)) {
             on.entry(node_of(pod)).or_default().push(pod);
         }
@@ -195,9 +196,9 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the Pods of a node that are unschedulable while this node is drained, and why.
-    fn left_behind(&self, drained: usize, place: &Place<'a>) -> Vec<(&'a Pod, Why)> {
+    fn left_behind(&self, drained: usize, place: &Place<'a>) -> Vec<(&'a TrimmedPod, Why)> {
         let guests = place.pods.iter().filter(|pod| is_guest(pod));
-        let mut guests: Vec<(&Pod, Resources, &[usize])> = guests
+        let mut guests: Vec<(&TrimmedPod, Resources, &[usize])> = guests
             .filter_map(|pod| {
                 let spec = pod.spec.as_ref()?;
                 let takers = self.taken_by.get(&wish(spec)).map(Vec::as_slice);
@@ -222,7 +223,7 @@ impl<'a> Places<'a> {
     }
 
     /// Returns whether another node runs a Pod of the same controller.
-    fn has_siblings(&self, pod: &Pod, drained: usize) -> bool {
+    fn has_siblings(&self, pod: &TrimmedPod, drained: usize) -> bool {
         let nodes = controller_uid(pod).and_then(|uid| self.kin.get(uid));
         nodes.is_some_and(|nodes| nodes.iter().any(|index| *index != drained))
     }
@@ -230,7 +231,7 @@ impl<'a> Places<'a> {
     /// Finds a node for a Pod. `come`: for each node, the requests of the evicted Pods that are already placed there.
     fn find(
         &self,
-        (pod, wanted): (&Pod, &Resources),
+        (pod, wanted): (&TrimmedPod, &Resources),
         takers: &[usize],
         drained: usize,
         come: &BTreeMap<usize, Resources>,
@@ -295,7 +296,7 @@ mod tests {
     use crate::preflight::Verdict;
 
     fn judge(nodes: &[Value], pods: &[Value]) -> Judged {
-        let (nodes, pods): (Vec<Node>, Vec<Pod>) = from_value(json!([nodes, pods])).unwrap();
+        let (nodes, pods): (Vec<Node>, Vec<TrimmedPod>) = from_value(json!([nodes, pods])).unwrap();
         super::judge(&nodes, &pods)
     }
 
