@@ -35,7 +35,8 @@ impl Stage {
     fn netsurgeon(&self, words: &str, etcd: &str, kubeconfig: &str) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
         command.env_clear().current_dir("/").args(words.split_whitespace());
-        run(words, command.env("ETCDCTL_ENDPOINTS", etcd).env("KUBECONFIG", kubeconfig))
+        command.env("ETCDCTL_ENDPOINTS", etcd).env("KUBECONFIG", kubeconfig);
+        run(words, command)
     }
 
     /// The verdict of each check, and what it observed.
@@ -56,7 +57,7 @@ impl Stage {
 
 #[tokio::test]
 async fn check_connects_only_to_what_it_needs() {
-    let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
+    let options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) };
     let stage = Stage { cluster: Cluster::start(options).await };
     let kubeconfig = stage.cluster.kubeconfig().display().to_string();
     let (address, count) = silent();

@@ -70,7 +70,20 @@ const LADDER: &[(&str, &[&str])] = &[
             "ip",
         ],
     ),
-    ("dns", &["inventory", "session", "operation", "store", "kube_api", "route53", "nameserver", "certs"]),
+    (
+        "dns",
+        &[
+            "inventory",
+            "session",
+            "operation",
+            "store",
+            "kube_api",
+            "route53",
+            "nameserver",
+            "certs",
+            "words",
+        ],
+    ),
     ("deploy_lock", &["kube_api"]),
     ("audit", &["session", "survey", "store", "kube_api", "host", "wire", "ip"]),
     (
