@@ -253,7 +253,7 @@ async fn only_if<T>(is_needed: bool, connection: impl Future<Output = T>) -> Opt
 async fn check_renumber(args: &RenumberArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(renumber::CHECKS)?;
     let (options, backup) = (args.target.resolve(&args.tiers)?, args.backup.clone());
-    let connections = reach((&args.etcd, &args.kube), renumber::CHECKS, &selection).await;
+    let connections = Box::pin(reach((&args.etcd, &args.kube), renumber::CHECKS, &selection)).await;
     let input = Renumber::new(connections, options, backup).await;
     Ok(preflight::run(renumber::CHECKS, &input, &selection).await)
 }
@@ -286,7 +286,7 @@ async fn check_dns(args: &DnsArgs) -> Result<Vec<CheckResult>, Failure> {
 
 async fn check_cni(args: &CniArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(cni::CHECKS)?;
-    let connections = reach((&args.etcd, &args.kube), cni::CHECKS, &selection).await;
+    let connections = Box::pin(reach((&args.etcd, &args.kube), cni::CHECKS, &selection)).await;
     let input = Cni::new(connections, args.pod_cidr.clone(), args.to.clone()).await;
     Ok(preflight::run(cni::CHECKS, &input, &selection).await)
 }

@@ -1,4 +1,4 @@
-//! Pods in memory. They have only the fields that somebody reads: environment variables, commands and probes of the containers are
+//! Pods in memory. They have only the fields that are read: environment variables, commands and probes of the containers are
 //! dropped, because any tenant can create many large Pods. Code that needs another field adds it here.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub struct TrimmedPod {
     pub status: Option<PodStatus>,
 }
 
-/// What a Pod runs: the fields of `PodSpec` that somebody reads.
+/// What a Pod runs: the fields of `PodSpec` that are read.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(from = "PodSpec")]
 #[allow(missing_docs, reason = "the fields have the names and the meaning of `PodSpec`")]
@@ -49,7 +49,7 @@ pub struct TrimmedPodSpec {
     pub volumes: Option<Vec<Volume>>,
 }
 
-/// A container: the fields of `Container` that somebody reads.
+/// A container: the fields of `Container` that are read.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[allow(missing_docs, reason = "the fields have the names and the meaning of `Container`")]
 pub struct TrimmedContainer {

@@ -1,5 +1,5 @@
 //! In which form objects stay in memory. An object is much larger in memory than in etcd, and any tenant can create many objects. So
-//! Pods and Services have types without the fields that nobody reads, and code that reads a dropped field does not compile. The
+//! Pods and Services have types without the unused fields, and code that reads a dropped field does not compile. The
 //! other kinds lose only `metadata.managedFields`.
 
 use k8s_openapi::Metadata;
@@ -24,7 +24,7 @@ pub trait Retained: Metadata<Ty = ObjectMeta> + Sized {
     /// The type of the whole object.
     type Object: Typed;
 
-    /// Drops the fields that nobody reads.
+    /// Drops the unused fields.
     fn of(object: Self::Object) -> Self;
 }
 

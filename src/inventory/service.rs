@@ -1,4 +1,4 @@
-//! Services in memory. They have only the fields that somebody reads, because any tenant can create many large Services. A port
+//! Services in memory. They have only the fields that are read, because any tenant can create many large Services. A port
 //! without a node port is dropped, and `managedFields` has only the fields of `spec`, without their values. Code that needs another
 //! field adds it here.
 
@@ -24,7 +24,7 @@ pub struct TrimmedService {
     pub status: Option<ServiceStatus>,
 }
 
-/// What a Service is: the fields of `ServiceSpec` that somebody reads.
+/// What a Service is: the fields of `ServiceSpec` that are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "ServiceSpec")]
 #[allow(missing_docs, reason = "the fields have the names and the meaning of `ServiceSpec`")]

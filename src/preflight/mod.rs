@@ -12,7 +12,7 @@
 //!    needs to `deploy/rbac.yaml`.
 //!
 //! A check that several commands use is in `shared/`, as a function `check(why)`. What is read, and facts about objects that several
-//! checks need, are in the room `inventory`. Its types for Pods and Services have only the fields that somebody reads
+//! checks need, are in the room `inventory`. Its types for Pods and Services have only the fields that are read
 //! (`inventory/pod.rs`, `inventory/service.rs`). If a check needs another field, add the field there.
 //!
 //! A check does not list the checks that it depends on. If data cannot be read, each check that needs the data returns the same

@@ -1,4 +1,4 @@
-//! Results of checks that may not list Secrets.
+//! Results of checks whose user has no permission to list Secrets.
 
 use crate::preflight::{Judged, Verdict};
 

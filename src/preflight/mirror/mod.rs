@@ -41,6 +41,9 @@ pub const CHECKS: &[Check<Mirror>] = &[
     mirror_rights::CHECK,
 ];
 
+/// A connection to an API, or why it failed.
+type Connected = Result<Cluster, Failure>;
+
 /// Input of the checks, from the APIs of both clusters.
 pub struct Mirror {
     source: NamespaceReader,
@@ -55,10 +58,7 @@ impl AsRef<ClusterReader> for Mirror {
 
 impl Mirror {
     /// Creates the input with connections to the source and the mirror. `named`: namespaces that the user names.
-    pub fn new(
-        (source, mirror): (Option<Result<Cluster, Failure>>, Option<Result<Cluster, Failure>>),
-        named: Vec<String>,
-    ) -> Self {
+    pub fn new((source, mirror): (Option<Connected>, Option<Connected>), named: Vec<String>) -> Self {
         Self {
             source: NamespaceReader::new(source, "the API of the source", named),
             target: ClusterReader::of_api(mirror, "the API of the mirror"),
