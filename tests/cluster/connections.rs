@@ -27,26 +27,23 @@ fn silent() -> (String, Arc<AtomicUsize>) {
     (address, count)
 }
 
+fn netsurgeon(words: &str, etcd: &str, kubeconfig: &str) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.env_clear().current_dir("/").args(words.split_whitespace());
+    command.env("ETCDCTL_ENDPOINTS", etcd).env("KUBECONFIG", kubeconfig);
+    run(words, command)
+}
+
 struct Stage {
     cluster: Cluster,
 }
 
 impl Stage {
-    fn netsurgeon(&self, words: &str, etcd: &str, kubeconfig: &str) -> Run {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
-        command.env_clear().current_dir("/").args(words.split_whitespace());
-        command.env("ETCDCTL_ENDPOINTS", etcd).env("KUBECONFIG", kubeconfig);
-        run(words, command)
-    }
-
     /// The verdict of each check, and what it observed.
     fn verdicts(&self, words: &str) -> BTreeMap<String, (String, String)> {
         let kubeconfig = self.cluster.kubeconfig().display().to_string();
-        let ran = self.netsurgeon(
-            &format!("preflight {words} -o json"),
-            &self.cluster.etcd.endpoint(),
-            &kubeconfig,
-        );
+        let ran =
+            netsurgeon(&format!("preflight {words} -o json"), &self.cluster.etcd.endpoint(), &kubeconfig);
         let shown: Value =
             serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.err));
         let text = |check: &Value, part: &str| check[part].as_str().expect("a text").to_owned();
@@ -63,15 +60,15 @@ async fn check_connects_only_to_what_it_needs() {
     let (address, count) = silent();
     let words = "preflight renumber --to 10.200.0.0/16 --only";
     let endpoint = format!("http://{address}");
-    stage.netsurgeon(&format!("{words} certificates,api,api-servers"), &endpoint, &kubeconfig);
-    stage.netsurgeon(&format!("{words} api"), &endpoint, &kubeconfig).expect(0);
+    netsurgeon(&format!("{words} certificates,api,api-servers"), &endpoint, &kubeconfig);
+    netsurgeon(&format!("{words} api"), &endpoint, &kubeconfig).expect(0);
     assert_eq!(count.load(Ordering::SeqCst), 0, "no check reads etcd");
 
     let text = stage.cluster.kubeconfig_for(&format!("https://{address}"));
     let silent_api = stage.cluster.directory().join("silent.conf");
     std::fs::write(&silent_api, text).expect("a file");
     let silent_api = silent_api.display().to_string();
-    stage.netsurgeon(&format!("{words} allocations"), &stage.cluster.etcd.endpoint(), &silent_api).expect(0);
+    netsurgeon(&format!("{words} allocations"), &stage.cluster.etcd.endpoint(), &silent_api).expect(0);
     assert_eq!(count.load(Ordering::SeqCst), 0, "no check reads the API");
 
     let mirror = format!("mirror --mirror-kubeconfig {kubeconfig}");
