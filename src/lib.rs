@@ -10,6 +10,7 @@
 //! renumber, dns          each creates a plan, compiles it into steps, and runs the steps on a live cluster
 //! deploy_lock            makes the API server reject changes by deploy pipelines
 //! audit                  finds where an address of an old range is still recorded
+//! inventory              what is in a cluster and in a DNS zone: objects, kinds, nodes, network plug-ins, webhooks, host names
 //! controlplane           the flags of the control plane that are visible from this host
 //! session                an operation of any kind from start to end: connect, lock, ask, run, gates, progress, metrics
 //! operation   survey     plan, step, ledger, executor · the Service addresses of a cluster, and their audit
@@ -51,6 +52,7 @@ pub mod deploy_lock;
 pub mod dns;
 pub mod encryption;
 pub mod host;
+pub mod inventory;
 pub mod ip;
 pub mod kube_api;
 pub mod nameserver;

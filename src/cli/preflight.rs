@@ -16,12 +16,15 @@ use super::target::TargetArgs;
 use super::tiers::TierArgs;
 use super::zone::ZoneArgs;
 use super::{Context, Outcome};
+use crate::dns::reader::CutoverReader;
+use crate::inventory::Connections;
+use crate::inventory::network_plugins::NetworkPlugin;
 use crate::ip::ServiceCidr;
-use crate::preflight::cni::{self, Cni, newcomers};
-use crate::preflight::dns::{self, Dns};
+use crate::preflight::cni::{self, Cni};
+use crate::preflight::dns;
 use crate::preflight::mirror::{self, Mirror};
 use crate::preflight::renumber::{self, Renumber};
-use crate::preflight::{self, Check, CheckResult, Reached, Selection, Verdict, any, junit};
+use crate::preflight::{self, Check, CheckResult, Selection, Source, Verdict, any, junit};
 use crate::session::Failure;
 
 #[derive(Debug, Subcommand)]
@@ -117,7 +120,7 @@ pub struct CniArgs {
     #[arg(long, value_name = "CIDR")]
     pod_cidr: Vec<ServiceCidr>,
     /// The new CNI. The command then also checks whether the ports of its agents and tunnels are free
-    #[arg(long, value_name = "CNI", value_parser = PossibleValuesParser::new(newcomers()))]
+    #[arg(long, value_name = "CNI", value_parser = PossibleValuesParser::new(NetworkPlugin::options()))]
     to: Option<String>,
     #[command(flatten)]
     asked: AskedArgs,
@@ -224,23 +227,45 @@ fn next(command: &PreflightCommand, is_open: bool) -> Option<&'static str> {
     }
 }
 
-/// Connects to etcd and to the API, if they are available.
-async fn reach(etcd: &EtcdArgs, kube: &KubeArgs) -> Reached {
-    let (store, cluster) = tokio::join!(etcd.connect(), kube.connect());
-    Reached { store, cluster, layout: etcd.layout() }
+/// Connects to etcd and to the API, if a selected check needs them.
+async fn reach<C>(
+    (etcd, kube): (&EtcdArgs, &KubeArgs),
+    checks: &[Check<C>],
+    selection: &Selection,
+) -> Connections {
+    let needs = |source| selection.needs(checks, source);
+    let (store, cluster) = tokio::join!(
+        only_if(needs(Source::Etcd), etcd.connect()),
+        only_if(needs(Source::Api), kube.connect())
+    );
+    // The Nodes can show why etcd is not reachable.
+    let cluster = match (&store, cluster) {
+        (Some(Err(_)), None) => Some(kube.connect().await),
+        (_, cluster) => cluster,
+    };
+    Connections { store, cluster, layout: etcd.layout() }
+}
+
+async fn only_if<T>(is_needed: bool, connection: impl Future<Output = T>) -> Option<T> {
+    if is_needed { Some(connection.await) } else { None }
 }
 
 async fn check_renumber(args: &RenumberArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(renumber::CHECKS)?;
     let (options, backup) = (args.target.resolve(&args.tiers)?, args.backup.clone());
-    let input = Renumber::new(reach(&args.etcd, &args.kube).await, options, backup).await;
+    let connections = Box::pin(reach((&args.etcd, &args.kube), renumber::CHECKS, &selection)).await;
+    let input = Renumber::new(connections, options, backup).await;
     Ok(preflight::run(renumber::CHECKS, &input, &selection).await)
 }
 
 async fn check_mirror(args: &MirrorArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(mirror::CHECKS)?;
     let of_mirror = args.mirror.required(&args.kube)?;
-    let both = tokio::join!(args.kube.connect(), of_mirror.connect());
+    let needs = |source| selection.needs(mirror::CHECKS, source);
+    let both = tokio::join!(
+        only_if(needs(Source::Api), args.kube.connect()),
+        only_if(needs(Source::Mirror), of_mirror.connect())
+    );
     let input = Mirror::new(both, args.namespace.clone());
     Ok(preflight::run(mirror::CHECKS, &input, &selection).await)
 }
@@ -249,18 +274,20 @@ async fn check_dns(args: &DnsArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(dns::CHECKS)?;
     let (names, _) = args.zone.names()?;
     names.check()?;
+    let needs = |source| selection.needs(dns::CHECKS, source);
     let of_mirror = async || match args.mirror.named(&args.kube) {
-        Some(kube) => Some(kube.connect().await),
+        Some(kube) => only_if(needs(Source::Mirror), kube.connect()).await,
         None => None,
     };
-    let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror());
-    let input = Dns::new(cluster, mirror, names).await;
+    let (cluster, mirror) = tokio::join!(only_if(needs(Source::Api), args.kube.connect()), of_mirror());
+    let input = CutoverReader::new(cluster, mirror, names).await;
     Ok(preflight::run(dns::CHECKS, &input, &selection).await)
 }
 
 async fn check_cni(args: &CniArgs) -> Result<Vec<CheckResult>, Failure> {
     let selection = args.asked.selection(cni::CHECKS)?;
-    let input = Cni::new(reach(&args.etcd, &args.kube).await, args.pod_cidr.clone(), args.to.clone()).await;
+    let connections = Box::pin(reach((&args.etcd, &args.kube), cni::CHECKS, &selection)).await;
+    let input = Cni::new(connections, args.pod_cidr.clone(), args.to.clone()).await;
     Ok(preflight::run(cni::CHECKS, &input, &selection).await)
 }
 

@@ -7,8 +7,10 @@ use clap::Args;
 
 use super::dns::certificates;
 use crate::dns::Probing;
+use crate::dns::reader::{Names, Probes};
+use crate::inventory::read_key;
+use crate::inventory::zone::Provider;
 use crate::nameserver::canonical;
-use crate::preflight::dns::{Names, Probes, Provider, read_key};
 use crate::session::Failure;
 
 /// Which names will point to the mirror.

@@ -11,7 +11,7 @@ use super::mix::share;
 use super::probe::Probing;
 use super::published::{Annotating, Annotations, Published};
 use super::seen::{SeenShare, ShareQuery};
-use super::service::Service;
+use crate::inventory::ZoneService;
 use crate::nameserver::{Kind as RecordKind, RecordSet, SetChange};
 use crate::operation::{Effect, Journal, Kind, Stage, State, StepId, WaitKind, Work as _};
 
@@ -27,7 +27,7 @@ pub struct Cutover {
     /// Zone of the names.
     pub zone: String,
     /// The DNS provider that hosts the zone.
-    pub service: Service,
+    pub service: ZoneService,
     /// A resolver that clients use. It must return the new records before a stage ends.
     pub resolver: SocketAddr,
     /// Maximum TTL while the cutover runs, in seconds.

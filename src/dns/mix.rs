@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::inventory::ZoneService;
 use crate::nameserver::{Kind, RecordSet, Weight};
 
 /// How a provider splits clients.
@@ -15,6 +16,13 @@ pub(super) enum Split {
     Weights,
     /// By the addresses in one set.
     Addresses,
+}
+
+impl Split {
+    /// Returns how a provider splits clients.
+    pub(super) fn of(service: &ZoneService) -> Self {
+        if service.has_weights() { Self::Weights } else { Self::Addresses }
+    }
 }
 
 /// The largest weight.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! names, records, targets ──► plan ──► Cutover (value, digest) ──► stages of changes ──► Live ──► Provider, probes, resolver
-//! (`preflight dns` reads)
+//! (`reader`)
 //!
 //! stages:   own ─► ttl ─► caches ─► share 1 ─► confirm ─► soak ─► share 2 ─► ... ─► share n ─► confirm ─► soak ─► final
 //! rollback: home ─► restored ─► drained ─► resolved          of one stage: share n
@@ -32,9 +32,9 @@ mod probe;
 mod progress;
 mod provider;
 mod published;
+pub mod reader;
 pub mod run;
 mod seen;
-mod service;
 mod situation;
 pub mod space;
 mod stages;
@@ -47,7 +47,7 @@ mod whereabouts;
 pub use cutover::{Awaited, Change, Cutover, KIND, Name, Ownership, Point, Share};
 pub use plan::{Facts, Found, LeftOut, PlanOptions, Planned, Refusal, TOO_MANY_TARGETS, plan};
 pub use probe::{Prober, Probing, Scheme, Served, addresses};
-pub use published::{Annotating, Annotations, Object, ObjectKind, Published};
+pub use published::{Annotating, Annotations, Published};
 pub use seen::{SeenShare, ShareQuery};
-pub use service::{KeyFile, Service};
 pub use situation::{Situation, Standing};
+pub use whereabouts::{PLANNED_ROLLBACK, Whereabouts};

@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::cutover::{Cutover, Name, Ownership, Share};
 use super::external_dns::{HOLDER, owner, with_owner};
-use super::mix::mix;
+use super::mix::{Split, mix};
 use super::probe::Probing;
 use super::published::Published;
 use super::seen::ShareQuery;
-use super::service::Service;
 use super::space::MOST_NAMES;
 use super::target;
+use crate::inventory::ZoneService;
 use crate::nameserver::{Alias, Kind, Record, RecordSet, have_same_data};
 use crate::operation::Plan;
 use crate::route53::{ALIAS_TTL, load_balancer_zone};
@@ -30,7 +30,7 @@ pub struct Facts {
     /// The zone.
     pub zone: String,
     /// The DNS provider that hosts the zone.
-    pub service: Service,
+    pub service: ZoneService,
     /// A resolver that clients use.
     pub resolver: SocketAddr,
     /// The owner that the mirror's ExternalDNS writes to TXT records; `None` if the mirror has no ExternalDNS that writes TXT
@@ -287,7 +287,7 @@ fn name(
     }
     let lowered =
         |sets: &[RecordSet]| -> Vec<RecordSet> { sets.iter().map(|set| set.lowered(options.ttl)).collect() };
-    let split = facts.service.split();
+    let split = Split::of(&facts.service);
     let stages = shares.iter().map(|share| mix(&lowered(&before), &lowered(&after), *share, split)).collect();
     let probe = probing(&found.name, found.has_tls, options.probe.as_ref(), &options.probes);
     let ownership = ownership(found, &after, facts.heir.as_deref());
@@ -361,7 +361,7 @@ pub fn probing(
 /// because ExternalDNS creates both types for every load balancer. An address record becomes an alias if the target has an
 /// address of this type. A CNAME stays a CNAME.
 fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
-    let Service::Route53 { .. } = facts.service else { return None };
+    let ZoneService::Route53 { .. } = facts.service else { return None };
     let (Some(target), 1) = (found.targets.first(), found.targets.len()) else { return None };
     let zone = load_balancer_zone(target)?;
     let is_alias = |set: &&RecordSet| set.alias.is_some() || found.address_kinds.contains(&set.kind);
@@ -438,7 +438,7 @@ mod tests {
         Facts {
             cluster: "uid".into(),
             zone: "example.com".into(),
-            service: Service::Rfc2136 { server: "192.0.2.53:53".parse().unwrap(), key: None },
+            service: ZoneService::Rfc2136 { server: "192.0.2.53:53".parse().unwrap(), key: None },
             resolver: "192.0.2.54:53".parse().unwrap(),
             heir: None,
             owner_cache: 0,
@@ -545,7 +545,7 @@ mod tests {
         let balancer = |name: &str| format!("{name}.eu-west-1.elb.amazonaws.com");
         let (old, new) = (balancer("old"), balancer("new"));
         let mut of_route53 = facts(&[], &[&new]);
-        of_route53.service = Service::Route53 { id: "Z1".into(), private: false };
+        of_route53.service = ZoneService::Route53 { id: "Z1".into(), private: false };
         let alias = Alias { zone: "Z32O12XQLNTSW2".into(), checks_health: true };
         let set = |kind, data: &String| RecordSet {
             alias: Some(alias.clone()),

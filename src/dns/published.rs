@@ -6,11 +6,10 @@
 //! this annotation only when the name servers return the original TTL again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kube_api::ObjectRef;
+use crate::inventory::host_object::HostObject;
 use crate::nameserver::{RecordSet, have_same_data};
 
 /// Names of the annotations that ExternalDNS reads, without their prefix.
@@ -20,49 +19,11 @@ const TTL: &str = "ttl";
 /// Annotations by key; `None` if the object does not have the annotation.
 pub type Annotations = BTreeMap<String, Option<String>>;
 
-/// A kind of object from which ExternalDNS publishes names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum ObjectKind {
-    /// `Ingress` of `networking.k8s.io/v1`.
-    Ingress,
-    /// `Service` of `v1`.
-    Service,
-}
-
-impl ObjectKind {
-    /// Returns the API group and the plural, for a permission check.
-    pub fn resource(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Ingress => ("networking.k8s.io", "ingresses"),
-            Self::Service => ("", "services"),
-        }
-    }
-
-    /// Returns the name of the kind.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ingress => "Ingress",
-            Self::Service => "Service",
-        }
-    }
-}
-
-/// An Ingress or a Service.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Object {
-    /// Kind of the object.
-    pub kind: ObjectKind,
-    /// Namespace of the object.
-    pub namespace: String,
-    /// Name of the object.
-    pub name: String,
-}
-
 /// An object from which ExternalDNS publishes one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// The object.
-    pub object: Object,
+    pub object: HostObject,
     /// The annotations before the cutover, for every prefix that ExternalDNS can use.
     pub before: Annotations,
 }
@@ -71,35 +32,18 @@ pub struct Published {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Annotating {
     /// The object.
-    pub object: Object,
+    pub object: HostObject,
     /// The annotations before the change.
     pub from: Annotations,
     /// The annotations after the change.
     pub to: Annotations,
 }
 
-impl fmt::Display for Object {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} `{}/{}`", self.kind.name(), self.namespace, self.name)
-    }
-}
-
-impl Object {
-    /// Returns the reference to the object.
-    pub fn reference(&self) -> ObjectRef<'_> {
-        let api_version = match self.kind {
-            ObjectKind::Ingress => "networking.k8s.io/v1",
-            ObjectKind::Service => "v1",
-        };
-        ObjectRef::new(api_version, self.kind.name(), Some(&self.namespace), &self.name)
-    }
-}
-
 impl Published {
     /// Returns an object with its current annotations. `prefixes` are the annotation prefixes that ExternalDNS can use. Each
     /// prefix ends with a slash.
     pub fn new<'p>(
-        object: Object,
+        object: HostObject,
         prefixes: impl IntoIterator<Item = &'p str>,
         present: &BTreeMap<String, String>,
     ) -> Self {
@@ -152,11 +96,13 @@ pub(super) fn in_text(annotations: &Annotations) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::host_object::HostObjectKind;
     use crate::nameserver::Kind;
 
     #[test]
     fn ttl_is_explicit_while_the_cutover_runs() {
-        let object = Object { kind: ObjectKind::Ingress, namespace: "shop".into(), name: "web".into() };
+        let object =
+            HostObject { kind: HostObjectKind::Ingress, namespace: "shop".into(), name: "web".into() };
         let (alpha, own) = ("external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/");
         let present = BTreeMap::from([(format!("{own}ttl"), "5m".to_string())]);
         let published = Published::new(object, [alpha, own], &present);

@@ -15,11 +15,11 @@ use super::probe::Prober;
 use super::progress::Tally;
 use super::provider::{self, Provider};
 use super::seen::ShareQuery;
-use super::service::Service;
 use super::situation::Situation;
 use super::views::refuse_other_view;
 use super::waiver::{planned, waivers};
 use super::whereabouts::{PLANNED_ROLLBACK, Whereabouts, refuse_unrecorded};
+use crate::inventory::ZoneService;
 use crate::nameserver::{AT_ONCE, Key, Server};
 use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck, WaitKind as _, Waiver};
 use crate::session::gates::{GateSettings, Gates};
@@ -430,7 +430,7 @@ async fn changed_since(recorded: &Recorded<Cutover>, provider: &dyn Provider) ->
 pub fn changed_by_another(names: &[String], recorded: &Recorded<Cutover>) -> String {
     let (what, id) = (first_few(names), &recorded.operation);
     match recorded.plan.work.service {
-        Service::ExternalDns { .. } => format!("another client has changed the annotations for {what}"),
+        ZoneService::ExternalDns { .. } => format!("another client has changed the annotations for {what}"),
         _ => format!("another client has changed {what}; to see it: `netsurgeon dns status {id}`"),
     }
 }

@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, stream};
 
 use super::cutover::{Cutover, Name};
 use super::provider::Provider;
-use super::service::Service;
+use crate::inventory::ZoneService;
 use crate::nameserver::{AT_ONCE, Server, are_same, described, is_answer};
 use crate::session::{Failure, first_few};
 
@@ -26,7 +26,7 @@ pub(super) async fn refuse_other_view(work: &Cutover, provider: &dyn Provider) -
         return Ok(());
     }
     let at = match &work.service {
-        Service::Rfc2136 { key: Some(key), .. } => format!("the view of the key `{}`", key.name),
+        ZoneService::Rfc2136 { key: Some(key), .. } => format!("the view of the key `{}`", key.name),
         service => format!("the zone at {service}"),
     };
     let text =

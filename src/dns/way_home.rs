@@ -7,7 +7,8 @@
 use std::cmp::Reverse;
 
 use super::cutover::{Change, Cutover, Name, Point, Share};
-use super::published::{Annotating, Annotations, Object};
+use super::published::{Annotating, Annotations};
+use crate::inventory::host_object::HostObject;
 use crate::nameserver::{RecordSet, SetChange};
 use crate::operation::{Action, Shortcut, State, Step, StepId};
 
@@ -17,7 +18,7 @@ pub(super) struct Place {
     /// All record sets, with ownership records.
     pub sets: Vec<RecordSet>,
     /// The object that publishes the name, and its annotations, if ExternalDNS manages the records.
-    pub published: Option<(Object, Annotations)>,
+    pub published: Option<(HostObject, Annotations)>,
 }
 
 impl Place {

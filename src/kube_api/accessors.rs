@@ -1,11 +1,11 @@
-//! Accessors for objects of several types: names, labels, annotations and controllers, the state of Pods and Nodes, and
+//! Accessors for objects of several types: names, labels, annotations and controllers, the state of Nodes, and
 //! containers with their command lines.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Container, Node, NodeSystemInfo, Pod};
+use k8s_openapi::api::core::v1::{Container, Node, NodeSystemInfo};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// The labels of an object.
@@ -42,16 +42,6 @@ pub fn words(container: &Container) -> impl Iterator<Item = &str> {
     container.command.iter().chain(&container.args).flatten().map(String::as_str)
 }
 
-/// Returns whether a Pod can still run. A Pod with the phase Succeeded or Failed does not run again.
-pub fn is_alive(pod: &Pod) -> bool {
-    !matches!(phase(pod), "Succeeded" | "Failed")
-}
-
-/// Returns the phase of a Pod, for example `Running`; empty if the Pod has no phase.
-pub fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
-
 /// Returns the labels of an object.
 pub fn labels(object: &impl Metadata<Ty = ObjectMeta>) -> &Labels {
     static NONE: Labels = Labels::new();
@@ -78,15 +68,4 @@ pub fn has_condition(node: &Node, of: &str) -> bool {
 /// Returns the `nodeInfo` that the kubelet of a Node reports.
 pub fn node_info(node: &Node) -> Option<&NodeSystemInfo> {
     node.status.as_ref()?.node_info.as_ref()
-}
-
-/// Returns the name of a Pod's node; empty if the Pod is not scheduled.
-pub fn node_of(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
-}
-
-/// Returns whether a Pod is ready.
-pub fn is_ready(pod: &Pod) -> bool {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.any(|one| one.type_ == "Ready" && one.status == "True")
 }

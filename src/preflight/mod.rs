@@ -3,30 +3,30 @@
 //!
 //! # How to add a check
 //!
-//! 1. Create `COMMAND/CHECK_NAME.rs` with a constant `CHECK`: the name, why the check matters, and a function that reads what the
-//!    check needs and returns a [`Judged`]. Data that several checks need comes from [`reading::Reading`], or from the input type
-//!    of the command, such as [`cni::Cni`]. Both read each part once. Put the judgement into a function without I/O, and put its
+//! 1. Create `COMMAND/CHECK_NAME.rs` with a constant `CHECK`: the name, why the check matters, the sources that it needs, and a
+//!    function that reads what the check needs and returns a [`Judged`]. Data that several checks need comes from [`ClusterReader`](crate::inventory::ClusterReader), or from
+//!    the input type of the command, such as [`cni::Cni`]. Both read each part once. Put the judgement into a function without I/O, and put its
 //!    unit tests below it.
 //! 2. Add the constant to `CHECKS` in `COMMAND/mod.rs`. The checks are displayed in the order of this list.
 //! 3. Add a section with the name of the check to `docs/preflight.md`, in the same order. Add the permissions that the check
 //!    needs to `deploy/rbac.yaml`.
 //!
-//! A check that several commands use is in `shared/`, as a function `check(why)`. Facts about objects that several checks need
-//! are in `facts/`. `facts/kept.rs` drops the parts of Pods and Services that no check reads. If a check needs such a part,
-//! change `facts/kept.rs` to keep it.
+//! A check that several commands use is in `shared/`, as a function `check(why)`. What is read, and facts about objects that several
+//! checks need, are in the room `inventory`. Its types for Pods and Services have only the fields that are read
+//! (`inventory/pod.rs`, `inventory/service.rs`). If a check needs another field, add the field there.
 //!
 //! A check does not list the checks that it depends on. If data cannot be read, each check that needs the data returns the same
 //! reason, and [`run`] reports this reason once.
 
 pub mod cni;
 pub mod dns;
-mod facts;
+mod etcd_status;
 pub mod junit;
 pub mod mirror;
-mod reading;
 pub mod renumber;
 mod rights;
 mod run;
+mod secrets_role;
 pub mod shared;
 
 use std::collections::BTreeSet;
@@ -34,11 +34,10 @@ use std::fmt;
 
 use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
-use serde_json::Value;
 
+use crate::inventory::ReadError;
 use crate::words::{brief, first_few};
 
-pub use reading::Reached;
 pub use run::{CheckResult, Selection, any, run};
 
 /// A check. `C`: the type of the input that all checks of a command get.
@@ -47,9 +46,22 @@ pub struct Check<C: 'static> {
     pub name: &'static str,
     /// Why the check matters.
     pub why: &'static str,
+    /// The sources that the check needs. netsurgeon connects only to sources that a selected check needs.
+    needs: &'static [Source],
     /// Reads the data that the check needs, and judges it. This function does I/O; the function `judge` in the file of the check
     /// does no I/O.
     judge: for<'a> fn(&'a C) -> LocalBoxFuture<'a, Read<Judged>>,
+}
+
+/// A source of data that needs a connection. A zone needs none: it is read on first use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The etcd of the cluster.
+    Etcd,
+    /// The API of the cluster.
+    Api,
+    /// The API of the mirror.
+    Mirror,
 }
 
 /// Data that was read, or the result of a check that cannot read its data.
@@ -128,6 +140,14 @@ impl Judged {
     }
 }
 
+/// A check that cannot read its data fails if the cluster, the zone or an option is at fault. Otherwise its result is unknown.
+impl From<ReadError> for Judged {
+    fn from(error: ReadError) -> Self {
+        let verdict = if error.is_fault { Verdict::Fail } else { Verdict::Unknown };
+        Self { denied: error.denied, ..Self::of(verdict, error.observed, error.remedy) }
+    }
+}
+
 /// Checks whether all versions, for example `3.6.16` or `v1.36.3`, have the same minor version.
 fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, remedy: &str) -> Judged {
     let versions: BTreeSet<&str> = versions.collect();
@@ -139,19 +159,4 @@ fn one_minor<'v>(who: &str, versions: impl Iterator<Item = &'v str>, remedy: &st
         1 => Judged::pass(observed),
         _ => Judged::fail(observed, remedy),
     }
-}
-
-/// Returns the string at a path of an object, for example `/metadata/name`; empty if there is none.
-pub fn text<'v>(object: &'v Value, path: &str) -> &'v str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Returns the list at a path of an object, for example `/spec/rules`; empty if there is none.
-pub fn list<'v>(object: &'v Value, path: &str) -> &'v [Value] {
-    object.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-/// Returns the namespace and the name of an object, as text.
-pub fn subject(object: &Value) -> String {
-    format!("`{}/{}`", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }

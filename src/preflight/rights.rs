@@ -2,10 +2,8 @@
 //! a warning: this user can run `preflight`, but cannot make the change. In all other cases with missing permissions, the result
 //! is a failure.
 
-use super::Judged;
-
-/// Permissions: verbs, API group, and resource.
-pub type Rights = [(&'static [&'static str], (&'static str, &'static str))];
+use super::{Judged, Read};
+use crate::inventory::{ClusterReader, Permission, Rights};
 
 /// The permissions that a check verifies.
 #[derive(Clone, Copy)]
@@ -20,15 +18,6 @@ pub struct Asked<'a> {
 /// What a user with only the read permissions can do.
 pub const READER: &str = "can read, but cannot change anything";
 
-/// A permission, and whether the user has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Granted {
-    /// Permission, for example `create services`.
-    pub permission: String,
-    /// Whether the user has the permission, according to the API server.
-    pub is_granted: bool,
-}
-
 /// Texts about an operation that needs permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
@@ -42,11 +31,20 @@ pub struct Need {
     pub remedy: &'static str,
 }
 
+/// Checks whether the user has the permissions in one namespace, or in all namespaces.
+pub async fn check(reader: &ClusterReader, asked: &Asked<'_>, namespace: Option<&str>) -> Read<Judged> {
+    let (reads, changes) = tokio::try_join!(
+        reader.permissions(asked.reads, namespace),
+        reader.permissions(asked.changes, namespace)
+    )?;
+    Ok(judge(&reads, &changes, &asked.need, namespace))
+}
+
 /// Checks the permissions to read and to make the change. `namespace`: the namespace in which the permissions were checked;
 /// `None` for all namespaces.
-pub fn judge(reads: &[Granted], changes: &[Granted], need: &Need, namespace: Option<&str>) -> Judged {
+fn judge(reads: &[Permission], changes: &[Permission], need: &Need, namespace: Option<&str>) -> Judged {
     let all = || reads.iter().chain(changes);
-    let missing: Vec<&str> = all().filter(|one| !one.is_granted).map(|one| one.permission.as_str()).collect();
+    let missing: Vec<&str> = all().filter(|one| !one.is_granted).map(|one| one.name.as_str()).collect();
     if missing.is_empty() {
         return Judged::pass(format!(
             "this user has all {} permissions for {}",
@@ -80,9 +78,9 @@ mod tests {
         remedy: "bind the other role",
     };
 
-    fn granted(all: &[(&str, bool)]) -> Vec<Granted> {
-        let one = |(permission, is_granted): &(&str, bool)| Granted {
-            permission: (*permission).to_string(),
+    fn granted(all: &[(&str, bool)]) -> Vec<Permission> {
+        let one = |(permission, is_granted): &(&str, bool)| Permission {
+            name: (*permission).to_string(),
             is_granted: *is_granted,
         };
         all.iter().map(one).collect()

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::shared::api;
-use super::{Check, Judged, Verdict};
+use super::{Check, Judged, Source, Verdict};
 
 /// Selection of the checks to run.
 #[derive(Debug, Clone)]
@@ -25,6 +25,11 @@ impl Selection {
     fn wants(&self, name: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|one| one == name);
         if self.only.is_empty() { !is_in(&self.skip) } else { is_in(&self.only) }
+    }
+
+    /// Returns whether a check that runs needs this source.
+    pub fn needs<C>(&self, checks: &[Check<C>], source: Source) -> bool {
+        checks.iter().any(|check| self.wants(check.name) && check.needs.contains(&source))
     }
 
     /// Returns whether the user has skipped a check of a source of data.
@@ -232,7 +237,7 @@ mod tests {
         fn fails(_: &Input) -> LocalBoxFuture<'_, Read<Judged>> {
             Box::pin(async { Ok(Judged::fail("another reason", "repair it")) })
         }
-        let check = |name, judge| Check::<Input> { name, why: "it matters", judge };
+        let check = |name, judge| Check::<Input> { name, why: "it matters", needs: &[], judge };
         let checks = [
             check("etcd-members", reads),
             check("etcd-alarms", reads),

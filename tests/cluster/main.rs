@@ -21,6 +21,7 @@ mod canary;
 mod cbor;
 mod certificates;
 mod commands;
+mod connections;
 mod edited;
 mod encrypted;
 mod eras;

@@ -39,6 +39,7 @@ mod guarding;
 mod handing;
 mod harness;
 mod hints;
+mod inventory;
 mod lingering;
 mod logging;
 mod loops;

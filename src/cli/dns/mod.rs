@@ -16,10 +16,10 @@ use super::run_args::RunArgs;
 use super::{Context, Outcome};
 use crate::certs;
 use crate::dns::run::CutoverSession;
-use crate::dns::{Cutover, Name, Service, ShareQuery};
+use crate::dns::{Cutover, Name, ShareQuery};
+use crate::inventory::{ZoneService, read_key};
 use crate::nameserver::{Key, RecordSet};
 use crate::operation::Plan;
-use crate::preflight::dns::read_key;
 use crate::session::{ClusterSession, Failure, counted, first_few, in_words, pasted};
 
 #[derive(Debug, Subcommand)]
@@ -303,7 +303,7 @@ fn summary(plan: &Plan<Cutover>) -> String {
             "netsurgeon changes annotations of {objects}, and ExternalDNS changes the records"
         ));
     }
-    if work.shares.iter().any(|share| *share < 100) && !matches!(work.service, Service::Route53 { .. }) {
+    if work.shares.iter().any(|share| *share < 100) && !matches!(work.service, ZoneService::Route53 { .. }) {
         lines.push(
             "a stage sets the proportion of mirror addresses in an answer; the share of clients is the same only if they choose an address at random".to_string(),
         );

@@ -10,10 +10,11 @@ use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
 use crate::cli::zone::ZoneArgs;
 use crate::cli::{Context, Outcome};
+use crate::dns::reader::{CutoverReader, Names, Probes};
 use crate::dns::{KIND, LeftOut, PlanOptions, Planned, ShareQuery, plan};
 use crate::kube_api::Cluster;
 use crate::operation::{ClusterRecord, Listed};
-use crate::preflight::dns::{self, Dns, Names, Probes};
+use crate::preflight::dns;
 use crate::preflight::{self, CheckResult, Selection, Verdict};
 use crate::session::{Failure, Kind, counted, first_few, pasted};
 
@@ -99,10 +100,9 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let (cluster, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
     let cluster = cluster?;
     warn_of_another(context, &cluster).await;
-    let input = Dns::new(Ok(cluster), Some(Ok(mirror?)), names).await;
+    let input = CutoverReader::new(Some(Ok(cluster)), Some(Ok(mirror?)), names).await;
     refuse_unready(context, args, &input).await?;
-    let facts =
-        input.facts().await.map_err(|judged| Failure::refused(judged.observed).hint(judged.remedy))?;
+    let facts = input.facts().await?;
     let Planned { plan, left_out } = plan(&facts, &options)?;
     warn_of_left_out(context, &left_out);
     if let Some(path) = &args.save {
@@ -191,7 +191,7 @@ fn forcible() -> impl Iterator<Item = &'static str> {
 }
 
 /// Runs the checks of `preflight dns`. Fails if a check does not allow the cutover and `--force` does not name this check.
-async fn refuse_unready(context: &Context, args: &PlanArgs, input: &Dns) -> Result<(), Failure> {
+async fn refuse_unready(context: &Context, args: &PlanArgs, input: &CutoverReader) -> Result<(), Failure> {
     let selection =
         Selection { only: Vec::new(), skip: Vec::new(), within: Duration::from_secs(args.within) };
     let results = preflight::run(dns::CHECKS, input, &selection).await;

@@ -12,7 +12,8 @@ use super::rfc2136::Rfc2136;
 use super::{Behind, Compared, Expected, Provider};
 use crate::dns::published::{in_text, present};
 use crate::dns::way_home::Place;
-use crate::dns::{Annotating, Annotations, Change, Cutover, Name, Object, Published};
+use crate::dns::{Annotating, Annotations, Change, Cutover, Name, Published};
+use crate::inventory::host_object::HostObject;
 use crate::kube_api::{Cluster, ClusterError};
 use crate::nameserver::{Kind, RecordSet};
 use crate::operation::{Fault, Fence};
@@ -35,7 +36,7 @@ impl ByExternalDns {
     }
 
     /// Reads an object; fails with [`Fault::Skip`] if it does not exist.
-    async fn get(&self, object: &Object) -> Result<Value, Fault> {
+    async fn get(&self, object: &HostObject) -> Result<Value, Fault> {
         let found = self.cluster.get(&object.reference()).await.map_err(|error| fault(&error))?;
         found.ok_or_else(|| Fault::Skip(format!("{object} no longer exists")))
     }
@@ -68,7 +69,7 @@ fn compared(object: &Value, change: &Annotating) -> Compared {
     }
 }
 
-fn changed(object: &Object, present: &Annotations) -> String {
+fn changed(object: &HostObject, present: &Annotations) -> String {
     format!("another client changed the annotations of {object}: {}", in_text(present))
 }
 

@@ -17,8 +17,8 @@ use self::external_dns::ByExternalDns;
 use self::rfc2136::Rfc2136;
 use self::route53::Route53Zone;
 use super::cutover::{Change, Cutover};
-use super::service::Service;
 use super::way_home::Place;
+use crate::inventory::ZoneService;
 use crate::kube_api::Cluster;
 use crate::nameserver::{Key, Kind, RecordSet, Server, SetChange, are_same, described_with_ttls};
 use crate::operation::{Fault, Fence};
@@ -138,12 +138,12 @@ pub(super) async fn open(
     let resolver = Server::new(work.resolver, None);
     let servers = |server, key| Rfc2136::new(&work.zone, Server::new(server, key), resolver.clone());
     let provider: Box<dyn Provider> = match &work.service {
-        Service::Rfc2136 { server, .. } => Box::new(servers(*server, key)),
-        Service::ExternalDns { server, delay } => {
+        ZoneService::Rfc2136 { server, .. } => Box::new(servers(*server, key)),
+        ZoneService::ExternalDns { server, delay } => {
             let (servers, delay) = (servers(*server, None), Duration::from_secs(*delay));
             Box::new(ByExternalDns::new(servers, cluster.clone(), delay, work))
         }
-        Service::Route53 { id, .. } => Box::new(Route53Zone::new(id).await?),
+        ZoneService::Route53 { id, .. } => Box::new(Route53Zone::new(id).await?),
     };
     if back {
         provider.check_back().await?;
@@ -157,9 +157,9 @@ pub(super) async fn open(
 /// credentials. If a server has several views, `key` selects a view.
 pub(super) async fn reader(work: &Cutover, key: Option<Key>) -> Result<Box<dyn Provider>, Failure> {
     Ok(match &work.service {
-        Service::Rfc2136 { server, .. } | Service::ExternalDns { server, .. } => {
+        ZoneService::Rfc2136 { server, .. } | ZoneService::ExternalDns { server, .. } => {
             Box::new(Rfc2136::new(&work.zone, Server::new(*server, key), Server::new(work.resolver, None)))
         }
-        Service::Route53 { id, .. } => Box::new(Route53Zone::new(id).await?),
+        ZoneService::Route53 { id, .. } => Box::new(Route53Zone::new(id).await?),
     })
 }

@@ -2,118 +2,44 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
-
 use super::Cni;
-use crate::kube_api::accessors::{is_alive, subject};
-use crate::preflight::facts::cni_settings::{GENEVE, Settings, VXLAN, VXLAN_OF_LINUX};
-use crate::preflight::facts::host_ports::{Port, ports};
-use crate::preflight::{Check, Judged, first_few};
+use crate::inventory::host_ports::{Port, ports};
+use crate::inventory::network_plugins::{AgentPorts, NetworkPlugin};
+use crate::inventory::network_settings::NetworkSettings;
+use crate::inventory::pod::{TrimmedPod, is_alive};
+use crate::kube_api::accessors::subject;
+use crate::preflight::{Check, Judged, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "agent-ports",
     why: "an agent does not start if its port is in use, and two tunnels cannot share a port",
+    needs: &[Source::Api],
     judge: |input| {
         Box::pin(async { Ok(judge(input.to.as_deref(), input.settings().await?, input.read.pods().await?)) })
     },
 };
 
-/// A CNI to install, and the ports that its agents need on each node.
-struct Newcomer {
-    name: &'static str,
-    whose: &'static str,
-    /// Container names in the CNI's Pods.
-    containers: &'static [&'static str],
-    /// Default UDP port of the tunnel.
-    tunnel: u16,
-    /// TCP and UDP ports on which the CNI's Pods in the host network listen.
-    own: (&'static [u16], &'static [u16]),
-    /// TCP ports on which the CNI's Pods in the host network listen only if the CNI is configured to open these ports.
-    optional: &'static [u16],
-    /// Traffic that must be allowed between nodes.
-    between: &'static str,
-    /// Setting that selects another tunnel port.
-    said_in: &'static str,
-}
-
-/// Ports of each CNI. The ports of Cilium come from `Documentation/operations/system_requirements.rst`. The ports of Calico come
-/// from the network requirements in its documentation; its health ports come from `manifests/calico-typha.yaml` and
-/// `felix/config/config_params.go`. The port of Flannel comes from `Documentation/backends.md`, and the ports of Antrea come from
-/// `docs/network-requirements.md`.
-const NEWCOMERS: [Newcomer; 4] = [
-    Newcomer {
-        name: "cilium",
-        whose: "Cilium",
-        containers: &["cilium-agent", "cilium-operator", "cilium-envoy"],
-        tunnel: VXLAN_OF_LINUX,
-        own: (&[4240, 4244, 9878, 9879, 9890, 9891], &[]),
-        optional: &[4250, 9901, 9962, 9963, 9964],
-        between: "4240/TCP and ICMP (health checks), and its tunnel port, by default 8472/UDP",
-        said_in: "`tunnelPort` of its Helm chart, for example 8473",
-    },
-    Newcomer {
-        name: "calico",
-        whose: "Calico",
-        containers: &["calico-node", "calico-typha"],
-        tunnel: VXLAN,
-        own: (&[179, 5473, 9098, 9099], &[]),
-        optional: &[9091, 9093],
-        between: "5473/TCP (Typha), and depending on its IPPools: 179/TCP (BGP), IP protocol 4 (IP-in-IP), 4789/UDP (VXLAN)",
-        said_in: "`vxlanPort` of its FelixConfiguration",
-    },
-    Newcomer {
-        name: "flannel",
-        whose: "Flannel",
-        containers: &["kube-flannel"],
-        tunnel: VXLAN_OF_LINUX,
-        own: (&[], &[]),
-        optional: &[],
-        between: "8472/UDP (VXLAN)",
-        said_in: "`Backend.Port` of its `net-conf.json`",
-    },
-    Newcomer {
-        name: "antrea",
-        whose: "Antrea",
-        containers: &["antrea-agent", "antrea-controller"],
-        tunnel: GENEVE,
-        own: (&[10349, 10350, 10351], &[10351]),
-        optional: &[],
-        between: "10349-10351/TCP, 10351/UDP, and 6081/UDP (Geneve)",
-        said_in: "`tunnelPort` of `antrea-agent.conf`",
-    },
-];
-
-/// Returns the names of the CNIs in `NEWCOMERS`.
-pub fn newcomers() -> impl Iterator<Item = &'static str> {
-    NEWCOMERS.iter().map(|one| one.name)
-}
-
-/// Returns the display name of one of the [`newcomers`].
-pub fn whose(name: &str) -> Option<&'static str> {
-    NEWCOMERS.iter().find(|one| one.name == name).map(|one| one.whose)
-}
-
-/// Checks whether a port that the new CNI (one of [`newcomers`]) needs on the nodes is in use.
-fn judge(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
-    let Some(newcomer) = to.and_then(|to| NEWCOMERS.iter().find(|one| one.name == to)) else {
-        let known: Vec<&str> = newcomers().collect();
+/// Checks whether a port that the new CNI (one of [`NetworkPlugin::options`]) needs on the nodes is in use.
+fn judge(to: Option<&str>, settings: &NetworkSettings, pods: &[TrimmedPod]) -> Judged {
+    let Some((plugin, newcomer)) = to.and_then(NetworkPlugin::of_option) else {
+        let known: Vec<&str> = NetworkPlugin::options().collect();
         return Judged::skipped(format!("no new CNI given (`--to`, one of {})", known.join(", ")));
     };
     let tunnels =
-        settings.tunnels.iter().filter(|(whose, port)| *whose != newcomer.whose && *port == newcomer.tunnel);
+        settings.tunnels.iter().filter(|(whose, port)| *whose != plugin.name && *port == newcomer.tunnel);
     let tunnels: Vec<String> =
         tunnels.map(|(whose, port)| format!("the tunnel of {whose} uses {port}/UDP")).collect();
-    let [own, optional] = newcomer.ports().map(|ports| newcomer.taken(&ports, pods));
-    let who = newcomer.whose;
+    let [own, optional] = ports_of(newcomer).map(|ports| taken(newcomer, &ports, pods));
+    let who = plugin.name;
     if !tunnels.is_empty() || !own.is_empty() {
         let met: Vec<String> = tunnels.iter().cloned().chain(own).collect();
         let remedy = if tunnels.is_empty() {
             "free the port, or configure another one in the new CNI".to_string()
         } else {
-            let said_in = newcomer.said_in;
+            let setting = newcomer.tunnel_setting;
             format!(
-                "give {who}'s tunnel another port ({said_in}): on a shared port each network receives the other's packets"
+                "give {who}'s tunnel another port ({setting}): on a shared port each network receives the other's packets"
             )
         };
         return Judged::fail(format!("{who} needs ports that are in use: {}", first_few(&met)), remedy);
@@ -129,7 +55,7 @@ fn judge(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
             "the current CNI and its tunnel port are unknown",
             format!(
                 "find out whether the current CNI uses {}/UDP for its tunnel; if so, give {who}'s tunnel another port ({})",
-                newcomer.tunnel, newcomer.said_in
+                newcomer.tunnel, newcomer.tunnel_setting
             ),
         );
     }
@@ -140,47 +66,46 @@ fn judge(to: Option<&str>, settings: &Settings, pods: &[Pod]) -> Judged {
     ))
 }
 
-impl Newcomer {
-    /// Returns whether a Pod belongs to this CNI.
-    fn has(&self, pod: &Pod) -> bool {
-        let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        containers.any(|one| self.containers.contains(&one.name.as_str()))
-    }
+/// Returns whether a Pod belongs to the new CNI.
+fn is_of(newcomer: &AgentPorts, pod: &TrimmedPod) -> bool {
+    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.any(|one| newcomer.containers.contains(&one.name.as_str()))
+}
 
-    /// Returns the required ports and the optional ports of the CNI.
-    fn ports(&self) -> [BTreeSet<Port<'static>>; 2] {
-        let of = |ports: &'static [u16], protocol| ports.iter().map(move |port| (*port, protocol));
-        let own = of(self.own.0, "TCP").chain(of(self.own.1, "UDP")).chain([(self.tunnel, "UDP")]);
-        [own.collect(), of(self.optional, "TCP").collect()]
-    }
+/// Returns the required ports and the optional ports of the new CNI.
+fn ports_of(newcomer: &AgentPorts) -> [BTreeSet<Port<'static>>; 2] {
+    let of = |ports: &'static [u16], protocol| ports.iter().map(move |port| (*port, protocol));
+    let (tcp, udp) = newcomer.own;
+    let own = of(tcp, "TCP").chain(of(udp, "UDP")).chain([(newcomer.tunnel, "UDP")]);
+    [own.collect(), of(newcomer.optional, "TCP").collect()]
+}
 
-    /// Returns the wanted ports that Pods of other components use. Each text names the Pod and the port.
-    fn taken(&self, wanted: &BTreeSet<Port<'_>>, pods: &[Pod]) -> Vec<String> {
-        let others = pods.iter().filter(|pod| is_alive(pod) && !self.has(pod));
-        let found = others.flat_map(|pod| {
-            let both: Vec<_> = ports(pod).intersection(wanted).copied().collect();
-            both.into_iter().map(|(port, protocol)| format!("{} uses {port}/{protocol}", subject(pod)))
-        });
-        found.collect::<BTreeSet<String>>().into_iter().collect()
-    }
+/// Returns the wanted ports that Pods of other components use. Each text names the Pod and the port.
+fn taken(newcomer: &AgentPorts, wanted: &BTreeSet<Port<'_>>, pods: &[TrimmedPod]) -> Vec<String> {
+    let others = pods.iter().filter(|pod| is_alive(pod) && !is_of(newcomer, pod));
+    let found = others.flat_map(|pod| {
+        let both: Vec<_> = ports(pod).intersection(wanted).copied().collect();
+        both.into_iter().map(|(port, protocol)| format!("{} uses {port}/{protocol}", subject(pod)))
+    });
+    found.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::host_ports::testing::pod;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::host_ports::testing::pod;
 
     #[test]
     fn port_in_use_by_another_pod_fails() {
-        let settings = Settings { running: ["kindnet"].into(), ..Settings::default() };
+        let settings = NetworkSettings { running: ["kindnet"].into(), ..NetworkSettings::default() };
         assert_eq!(judge(None, &settings, &[]).verdict, Verdict::Skipped);
         assert_eq!(
-            judge(Some("cilium"), &Settings::default(), &[]).verdict,
+            judge(Some("cilium"), &NetworkSettings::default(), &[]).verdict,
             Verdict::Warn,
             "the present CNI is unknown"
         );
-        for name in newcomers() {
+        for name in NetworkPlugin::options() {
             let judged = judge(Some(name), &settings, &[pod("web", true, 443, "TCP")]);
             assert_eq!(judged.verdict, Verdict::Pass, "{}", judged.observed);
         }
@@ -196,7 +121,7 @@ mod tests {
 
     #[test]
     fn optional_port_in_use_is_a_warning() {
-        let settings = Settings { running: ["Flannel"].into(), ..Settings::default() };
+        let settings = NetworkSettings { running: ["Flannel"].into(), ..NetworkSettings::default() };
         let judged = judge(Some("cilium"), &settings, &[pod("envoy", true, 9901, "TCP")]);
         assert_eq!(judged.verdict, Verdict::Warn);
         assert!(judged.observed.ends_with("are in use: `shop/envoy` uses 9901/TCP"), "{judged:?}");
@@ -204,10 +129,10 @@ mod tests {
 
     #[test]
     fn shared_tunnel_port_fails() {
-        let of = |whose, port| Settings {
+        let of = |whose, port| NetworkSettings {
             tunnels: vec![(whose, port)],
             running: [whose].into(),
-            ..Settings::default()
+            ..NetworkSettings::default()
         };
         let shared = judge(Some("cilium"), &of("Flannel", 8472), &[]);
         assert_eq!(

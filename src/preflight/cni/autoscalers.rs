@@ -3,14 +3,15 @@
 use k8s_openapi::api::apps::v1::Deployment;
 
 use super::Cni;
+use crate::inventory::unread;
 use crate::kube_api::accessors::{name, subject};
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "autoscalers",
     why: "an autoscaler that adds and removes nodes disturbs a rolling change",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -1,22 +1,22 @@
 //! `bare-pods`: Pods without a controller that recreates them.
 
-use k8s_openapi::api::core::v1::Pod;
-
 use super::Cni;
-use crate::kube_api::accessors::{is_alive, subject};
-use crate::preflight::facts::drain::is_made_anew;
-use crate::preflight::{Check, Judged, first_few};
+use crate::inventory::drain::is_made_anew;
+use crate::inventory::pod::{TrimmedPod, is_alive};
+use crate::kube_api::accessors::subject;
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "bare-pods",
     why: "a Pod without a controller is not recreated",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?)) }),
 };
 
 /// Checks for Pods without a controller that recreates them.
-fn judge(pods: &[Pod]) -> Judged {
+fn judge(pods: &[TrimmedPod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_made_anew(pod));
     let found: Vec<String> = found.map(subject).collect();
     if found.is_empty() {

@@ -2,30 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 
 use super::Cni;
-use crate::kube_api::accessors::{is_ready, labels, namespace, phase, subject};
-use crate::preflight::facts::drain::is_drained;
-use crate::preflight::facts::selectors::selects;
-use crate::preflight::{Check, Judged, first_few};
+use crate::inventory::drain::is_drained;
+use crate::inventory::pod::{TrimmedPod, is_ready, phase};
+use crate::inventory::selectors::selects;
+use crate::kube_api::accessors::{labels, namespace, subject};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "budgets",
     why: "a drain never ends if a PodDisruptionBudget allows no eviction",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(&input.read.objects().await?, input.read.pods().await?)) }),
 };
 
 /// Checks PodDisruptionBudgets. A budget blocks a drain if it allows no eviction, or if the disruption controller has not
 /// observed the last change of the budget. A Pod with two budgets cannot be evicted (`EvictionREST.Create`,
 /// `pkg/registry/core/pod/storage/eviction.go`, v1.36.3).
-fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
+fn judge(budgets: &[PodDisruptionBudget], pods: &[TrimmedPod]) -> Judged {
     // Pods that have not started can be evicted even if a budget allows no eviction (`canIgnorePDB`).
     let pods = pods.iter().filter(|pod| is_drained(pod) && phase(pod) != "Pending");
-    let (mut held, mut blocking) = (BTreeMap::<usize, Vec<&Pod>>::new(), Vec::new());
+    let (mut held, mut blocking) = (BTreeMap::<usize, Vec<&TrimmedPod>>::new(), Vec::new());
     for pod in pods {
         let is_its = |(_, budget): &(usize, &PodDisruptionBudget)| {
             let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
@@ -64,7 +65,7 @@ fn judge(budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Judged {
 }
 
 /// Returns why a budget allows no eviction of these Pods; `None` if it allows an eviction.
-fn blocks(budget: &PodDisruptionBudget, pods: &[&Pod]) -> Option<String> {
+fn blocks(budget: &PodDisruptionBudget, pods: &[&TrimmedPod]) -> Option<String> {
     let status = budget.status.as_ref();
     let observed = status.and_then(|status| status.observed_generation).unwrap_or_default();
     if observed < budget.metadata.generation.unwrap_or_default() {
@@ -104,7 +105,7 @@ mod tests {
             pod.status = typed(&json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}));
             pod
         };
-        let judged = |budget: Value, pod: Pod| judge(&[typed(&budget)], &[pod]);
+        let judged = |budget: Value, pod: TrimmedPod| judge(&[typed(&budget)], &[pod]);
         let up = || of("Running", "True");
         assert_eq!(judged(budget(1, 1, Value::Null), up()).observed, "1 budget with Pods allows an eviction");
         let blocked = judged(budget(0, 1, Value::Null), up());

@@ -4,12 +4,13 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 use super::Cni;
 use crate::kube_api::accessors::name;
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "csrs",
     why: "a node cannot join before its certificate is approved",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(&input.read.objects().await?)) }),
 };
 

@@ -1,14 +1,15 @@
 //! `drain-rights`: whether the user has the permissions to drain nodes and to replace the network.
 
 use super::Cni;
-use crate::preflight::Check;
-use crate::preflight::rights::{Asked, Need, READER};
+use crate::preflight::rights::{self, Asked, Need, READER};
+use crate::preflight::{Check, Source};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "drain-rights",
     why: "a missing permission stops the change half way",
-    judge: |input| Box::pin(input.read.rights(&RIGHTS)),
+    needs: &[Source::Api],
+    judge: |input| Box::pin(rights::check(&input.read, &RIGHTS, None)),
 };
 
 /// Permissions to drain every node and to replace the network.

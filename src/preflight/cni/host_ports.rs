@@ -1,26 +1,26 @@
 //! `host-ports`: which Pods have a host port that the CNI maps.
 
-use k8s_openapi::api::core::v1::Pod;
-
 use super::Cni;
-use crate::kube_api::accessors::{is_alive, subject};
-use crate::preflight::facts::host_ports::ports;
-use crate::preflight::{Check, Judged, first_few};
+use crate::inventory::host_ports::ports;
+use crate::inventory::pod::{TrimmedPod, is_alive};
+use crate::kube_api::accessors::subject;
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "host-ports",
     why: "`hostPort` works only if the CNI plug-in implements it",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?)) }),
 };
 
-fn is_on_the_host(pod: &Pod) -> bool {
+fn is_on_the_host(pod: &TrimmedPod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
 }
 
 /// Checks for Pods with a mapped host port. The CNI maps host ports only if it is configured to do so.
-fn judge(pods: &[Pod]) -> Judged {
+fn judge(pods: &[TrimmedPod]) -> Judged {
     let found = pods.iter().filter(|pod| is_alive(pod) && !is_on_the_host(pod));
     let found: Vec<String> = found
         .filter_map(|pod| {
@@ -44,8 +44,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::host_ports::testing::pod;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::host_ports::testing::pod;
 
     #[test]
     fn mapped_host_port_is_a_warning() {

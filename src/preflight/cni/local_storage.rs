@@ -1,25 +1,27 @@
 //! `local-storage`: which Pods and volumes have data on one node.
 
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::Cni;
+use crate::inventory::drain::is_drained;
+use crate::inventory::pod::TrimmedPod;
 use crate::kube_api::accessors::{name, subject};
-use crate::preflight::facts::drain::is_drained;
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "local-storage",
     why: "data on a node is lost, or unreachable, when the node is drained",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?, &input.read.objects().await?)) }),
 };
 
 /// Checks for Pods with data on their node, and for volumes that exist on only one node. By default, `kubectl drain` stops at
 /// every Pod with an `emptyDir`, even if the `emptyDir` is in memory (`localStorageFilter`,
 /// `k8s.io/kubectl/pkg/drain/filters.go`, v0.36.3).
-fn judge(pods: &[Pod], volumes: &[PersistentVolume]) -> Judged {
-    let keeps = |pod: &&Pod| {
+fn judge(pods: &[TrimmedPod], volumes: &[PersistentVolume]) -> Judged {
+    let keeps = |pod: &&TrimmedPod| {
         let mut list = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         is_drained(pod) && list.any(|volume| volume.empty_dir.is_some())
     };

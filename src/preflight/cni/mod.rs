@@ -12,7 +12,7 @@ mod local_storage;
 mod mtu;
 mod network;
 mod network_policies;
-mod nodes;
+pub(super) mod nodes;
 mod pod_ranges;
 mod pod_webhooks;
 mod single_pods;
@@ -20,10 +20,10 @@ mod single_pods;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use tokio::sync::OnceCell;
 
-pub use self::agent_ports::newcomers;
-use super::facts::cni_settings::{self, Settings, Sources};
-use super::reading::{Reached, Reading, unread};
-use super::{Check, Read, shared};
+use super::{Check, shared};
+use crate::inventory::network_plugins::{NetworkPlugin, PLUGINS};
+use crate::inventory::network_settings::{self, NetworkSettings, Sources};
+use crate::inventory::{ClusterReader, Connections, Read, unread};
 use crate::ip::ServiceCidr;
 
 /// The checks, in display order.
@@ -53,23 +53,23 @@ pub const CHECKS: &[Check<Cni>] = &[
 
 /// Input of the checks of `preflight cni`.
 pub struct Cni {
-    read: Reading,
+    read: ClusterReader,
     pod_cidr: Vec<ServiceCidr>,
     to: Option<String>,
     daemon_sets: OnceCell<Read<Vec<DaemonSet>>>,
-    settings: OnceCell<Read<Settings>>,
+    settings: OnceCell<Read<NetworkSettings>>,
 }
 
-impl AsRef<Reading> for Cni {
-    fn as_ref(&self) -> &Reading {
+impl AsRef<ClusterReader> for Cni {
+    fn as_ref(&self) -> &ClusterReader {
         &self.read
     }
 }
 
 impl Cni {
-    /// Creates the input of the checks. `pod_cidr`: new ranges for Pods. `to`: name of the new CNI, one of [`newcomers`].
-    pub async fn new(reached: Reached, pod_cidr: Vec<ServiceCidr>, to: Option<String>) -> Self {
-        let read = Reading::begin(reached).await;
+    /// Creates the input of the checks. `pod_cidr`: new ranges for Pods. `to`: name of the new CNI, one of [`NetworkPlugin::options`].
+    pub async fn new(reached: Connections, pod_cidr: Vec<ServiceCidr>, to: Option<String>) -> Self {
+        let read = ClusterReader::begin(reached).await;
         Self { read, pod_cidr, to, daemon_sets: OnceCell::new(), settings: OnceCell::new() }
     }
 
@@ -79,22 +79,23 @@ impl Cni {
     }
 
     /// Reads the settings from the objects of the CNIs.
-    async fn settings(&self) -> Read<&Settings> {
+    async fn settings(&self) -> Read<&NetworkSettings> {
         let read = async || {
             let mut sources = Sources::default();
-            for (namespace, name) in cni_settings::CONFIG_MAPS {
+            for (namespace, name) in PLUGINS.iter().flat_map(|plugin| plugin.config_maps) {
                 let found = self.read.cluster()?.object(Some(namespace), name).await.map_err(unread)?;
                 sources.config_maps.extend(found);
             }
-            for (versions, kind) in cni_settings::KINDS {
-                for version in versions {
+            for (versions, kind) in PLUGINS.iter().flat_map(|plugin| plugin.settings) {
+                for version in *versions {
                     let Some(found) = self.read.list_if_served(version, kind).await? else { continue };
-                    sources.others.extend(found.into_iter().map(|object| (kind, object)));
+                    sources.others.extend(found.into_iter().map(|object| (*kind, object)));
                     break;
                 }
             }
             let (agents, nodes) = (self.daemon_sets().await?, self.read.nodes().await?);
-            Ok(cni_settings::read(&sources, agents, nodes, self.to.as_deref().and_then(agent_ports::whose)))
+            let to = self.to.as_deref().and_then(NetworkPlugin::of_option).map(|(plugin, _)| plugin.name);
+            Ok(network_settings::read(&sources, agents, nodes, to))
         };
         self.settings.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
@@ -104,7 +105,7 @@ impl Cni {
 mod testing {
     //! Pods for tests.
 
-    use k8s_openapi::api::core::v1::Pod;
+    use crate::inventory::pod::TrimmedPod;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
@@ -112,7 +113,7 @@ mod testing {
         serde_json::from_value(object.clone()).unwrap()
     }
 
-    pub fn pod(owner: &Value, volume: &Value) -> Pod {
+    pub fn pod(owner: &Value, volume: &Value) -> TrimmedPod {
         typed(&json!({
             "metadata": {"namespace": "shop", "name": "web", "ownerReferences": owner},
             "spec": {"volumes": [volume]}, "status": {"phase": "Running"},

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::DaemonSet;
 
 use super::Cni;
+use crate::inventory::network_plugins::{agent, wanted};
 use crate::kube_api::accessors::subject;
-use crate::preflight::facts::cni_agents::{agent, wanted};
-use crate::preflight::{Check, Judged};
+use crate::preflight::{Check, Judged, Source};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "network",
     why: "existing network faults look like faults of the change",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.daemon_sets().await?)) }),
 };
 

@@ -3,34 +3,34 @@
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
 use super::Cni;
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::network_plugins::PLUGINS;
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "network-policies",
     why: "the new network does not enforce policies of a kind that it does not support",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 
-/// Kinds of policies that only some CNIs support. Each entry has the API version, the kind, and the CNI that supports this kind.
-const OWN_POLICIES: [(&str, &str, &str); 8] = [
-    ("crd.projectcalico.org/v1", "NetworkPolicy", "Calico's"),
-    ("crd.projectcalico.org/v1", "GlobalNetworkPolicy", "Calico's"),
-    ("cilium.io/v2", "CiliumNetworkPolicy", "Cilium's"),
-    ("cilium.io/v2", "CiliumClusterwideNetworkPolicy", "Cilium's"),
-    ("crd.antrea.io/v1beta1", "NetworkPolicy", "Antrea's"),
-    ("crd.antrea.io/v1beta1", "ClusterNetworkPolicy", "Antrea's"),
-    ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy", "some CNIs'"),
-    ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy", "some CNIs'"),
+/// Kinds of policies that several CNIs support, but not all. Each entry has the API version and the kind.
+const SHARED_POLICIES: [(&str, &str); 2] = [
+    ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
+    ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy"),
 ];
 
 async fn read(input: &Cni) -> Read<Judged> {
     let standard = input.read.objects::<NetworkPolicy>().await?.len();
     let mut own = Vec::new();
-    for (api_version, kind, whose) in OWN_POLICIES {
+    let of_one = PLUGINS
+        .iter()
+        .flat_map(|plugin| plugin.policies.iter().map(|policy| (policy, format!("{}'s", plugin.name))));
+    let of_some = SHARED_POLICIES.iter().map(|policy| (policy, "some CNIs'".to_string()));
+    for ((api_version, kind), whose) in of_one.chain(of_some) {
         if let Some(found) = input.read.list_if_served(api_version, kind).await? {
-            own.push((kind, whose, found.len()));
+            own.push((*kind, whose, found.len()));
         }
     }
     Ok(judge(standard, &own))
@@ -38,7 +38,7 @@ async fn read(input: &Cni) -> Read<Judged> {
 
 /// Checks the policies that exist now. `standard`: number of NetworkPolicies. `own`: kinds of policies that only some CNIs
 /// support, each with the CNI and the number of policies.
-fn judge(standard: usize, own: &[(&str, &str, usize)]) -> Judged {
+fn judge(standard: usize, own: &[(&str, String, usize)]) -> Judged {
     let own: Vec<String> = own
         .iter()
         .filter(|(.., count)| *count > 0)
@@ -67,8 +67,8 @@ mod tests {
     #[test]
     fn policies_of_one_cni_are_a_warning() {
         assert_eq!(judge(0, &[]).verdict, Verdict::Pass);
-        assert_eq!(judge(3, &[("CiliumNetworkPolicy", "Cilium's", 0)]).verdict, Verdict::Pass);
-        let own = judge(3, &[("CiliumNetworkPolicy", "Cilium's", 2)]);
+        assert_eq!(judge(3, &[("CiliumNetworkPolicy", "Cilium's".to_string(), 0)]).verdict, Verdict::Pass);
+        let own = judge(3, &[("CiliumNetworkPolicy", "Cilium's".to_string(), 2)]);
         assert_eq!(own.verdict, Verdict::Warn);
         assert_eq!(own.observed, "3 NetworkPolicies; 2 CiliumNetworkPolicy (Cilium's)");
     }

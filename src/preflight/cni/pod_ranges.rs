@@ -8,17 +8,18 @@ use serde_json::Value;
 
 use super::Cni;
 use crate::controlplane::{API_SERVER, CONTROLLER_MANAGER};
+use crate::inventory::network_settings::UsedRanges;
+use crate::inventory::{Route, list, own_routes};
 use crate::ip::ServiceCidr;
 use crate::kube_api::Node;
 use crate::kube_api::accessors::{name, subject};
-use crate::preflight::facts::cni_settings::Taken;
-use crate::preflight::reading::{Route, own_routes};
-use crate::preflight::{Check, Judged, Read, first_few, list};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "pod-ranges",
     why: "both networks exist during the change, so their ranges must not overlap",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 
@@ -58,10 +59,10 @@ async fn read(input: &Cni) -> Read<Judged> {
 }
 
 /// Reads the ranges from the flags in the Pods of API servers and controller managers.
-async fn flags(input: &Cni) -> Read<Taken> {
+async fn flags(input: &Cni) -> Read<UsedRanges> {
     let told =
         [(API_SERVER, "service-cluster-ip-range", "Services"), (CONTROLLER_MANAGER, "cluster-cidr", "Pods")];
-    let mut taken = Taken::new();
+    let mut taken = UsedRanges::new();
     for (component, flag, whose) in told {
         let found = input.read.ranges_told(component, flag).await?;
         taken.extend(found.into_iter().map(|(at, range)| (format!("{whose}: {at}"), range)));
@@ -75,7 +76,12 @@ fn parsed<T: FromStr>(texts: impl Iterator<Item = impl AsRef<str>>) -> impl Iter
 }
 
 /// Compares the new ranges for Pods with ranges and addresses in use. `new` is empty if the ranges do not change.
-fn judge(new: &[ServiceCidr], taken: &Taken, addresses: &[(String, IpAddr)], routes: &[Route]) -> Judged {
+fn judge(
+    new: &[ServiceCidr],
+    taken: &UsedRanges,
+    addresses: &[(String, IpAddr)],
+    routes: &[Route],
+) -> Judged {
     if new.is_empty() {
         let pods: BTreeSet<String> = taken
             .iter()

@@ -4,12 +4,13 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 
 use super::Cni;
 use crate::kube_api::accessors::subject;
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "single-pods",
     why: "a workload with one replica is unavailable while its Pod moves",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(&input.read.objects().await?, &input.read.objects().await?)) }),
 };
 

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::Dns;
-use crate::dns::{ObjectKind, Published};
-use crate::preflight::rights::{Asked, Need, READER};
-use crate::preflight::{Check, Judged, Read, Verdict};
+use crate::dns::Published;
+use crate::dns::reader::CutoverReader;
+use crate::inventory::host_object::HostObjectKind;
+use crate::preflight::rights::{self, Asked, Need, READER};
+use crate::preflight::{Check, Judged, Read, Source, Verdict};
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "dns-rights",
     why: "a missing permission stops the change half way",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 
@@ -63,20 +65,20 @@ const NEED: Need = Need {
     remedy: "bind the Roles `netsurgeon-dns-cutover` of deploy/rbac.yaml to the user who runs `dns cutover`",
 };
 
-async fn read(dns: &Dns) -> Read<Judged> {
-    let own = dns.read.rights(&READS).await?;
+async fn read(dns: &CutoverReader) -> Read<Judged> {
+    let own = rights::check(&dns.read, &READS, None).await?;
     if own.verdict == Verdict::Fail {
         return Ok(own);
     }
     if let Some(mirror) = dns.mirror_if_given()? {
-        let of_mirror = mirror.rights(&READS).await?;
+        let of_mirror = rights::check(mirror, &READS, None).await?;
         if of_mirror.verdict != Verdict::Pass {
             let observed = format!("on the mirror: {}; here: {}", of_mirror.observed, own.observed);
             return Ok(Judged { observed, ..of_mirror });
         }
     }
     for (namespace, asked) in &NAMESPACES {
-        let judged = dns.read.rights_in(asked, Some(namespace)).await?;
+        let judged = rights::check(&dns.read, asked, Some(namespace)).await?;
         if judged.verdict != Verdict::Pass {
             return Ok(judged);
         }
@@ -93,10 +95,10 @@ async fn read(dns: &Dns) -> Read<Judged> {
     }
     for (kind, namespace) in places {
         let asked = match kind {
-            ObjectKind::Ingress => &ON_INGRESSES,
-            ObjectKind::Service => &ON_SERVICES,
+            HostObjectKind::Ingress => &ON_INGRESSES,
+            HostObjectKind::Service => &ON_SERVICES,
         };
-        let judged = dns.read.rights_in(asked, Some(&namespace)).await?;
+        let judged = rights::check(&dns.read, asked, Some(&namespace)).await?;
         if judged.verdict != Verdict::Pass {
             return Ok(judged);
         }

@@ -1,18 +1,19 @@
 //! `external-dns`: whether an ExternalDNS of the cluster or of its mirror reverts changes.
 
-use super::Dns;
-use crate::preflight::facts::external_dns::Controller;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::dns::reader::CutoverReader;
+use crate::inventory::external_dns::Controller;
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::quoted_or;
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "external-dns",
     why: "ExternalDNS reverts or deletes records that it manages",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 
-async fn read(dns: &Dns) -> Read<Judged> {
+async fn read(dns: &CutoverReader) -> Read<Judged> {
     let (here, of_mirror) = (dns.instances().await?, dns.of_mirror().await?);
     let judged = judge(&here.found, &of_mirror.found, dns.zone.is_published());
     Ok(beside(judged, &here.ignored, &of_mirror.ignored))
@@ -91,8 +92,8 @@ fn judge(own: &[Controller], mirror: &[Controller], is_published: bool) -> Judge
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::external_dns::testing::controller;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::external_dns::testing::controller;
 
     #[test]
     fn deployment_of_another_user_is_named() {

@@ -5,24 +5,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Dns, LEADING};
 use crate::dns::external_dns::{owner, resource};
+use crate::dns::reader::{CutoverReader, LEADING};
+use crate::inventory::external_dns::{Controller, ownership_names};
 use crate::nameserver::{Kind, RecordSet};
-use crate::preflight::facts::external_dns::{Controller, ownership_names};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::{and_more, counted};
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "left-behind",
     why: "a name that does not change stays at the old cluster",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 
 /// Maximum number of names to list.
 const MOST: usize = 50;
 
-async fn read(dns: &Dns) -> Read<Judged> {
+async fn read(dns: &CutoverReader) -> Read<Judged> {
     let own = dns.controllers().await?;
     if own.is_empty() {
         return Ok(Judged::pass("no ExternalDNS runs in this cluster"));
@@ -93,8 +94,8 @@ fn judge(owned: &BTreeMap<String, BTreeSet<String>>, known: &BTreeSet<&str>, is_
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::external_dns::testing::controller;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::external_dns::testing::controller;
 
     #[test]
     fn owned_name_that_does_not_change_is_listed() {

@@ -6,17 +6,17 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 
-use super::Dns;
 use crate::dns::plan::probing;
+use crate::dns::reader::{ByName, CutoverReader};
 use crate::dns::{Prober, Served, TOO_MANY_TARGETS, target};
-use crate::preflight::facts::pointing::ByName;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::{all_of, counted};
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "probes",
     why: "the cutover skips every name that the mirror does not serve",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 
@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 const SOON: time::Duration = time::Duration::days(7);
 
 /// Probes each name at each of its addresses on the mirror.
-async fn read(dns: &Dns) -> Read<Judged> {
+async fn read(dns: &CutoverReader) -> Read<Judged> {
     let mirror = ByName::new(dns.on_the_mirror().await?);
     let prober = Prober::new(dns.options.probes.trusted.clone());
     let prober = prober.map_err(|why| Judged::unknown(why, "check the file of `--probe-ca`"))?;

@@ -1,20 +1,21 @@
 //! `record-space`: whether the etcd of the cluster has room for the record of the cutover.
 
-use super::Dns;
+use crate::dns::reader::CutoverReader;
 use crate::dns::space::record_bytes;
-use crate::preflight::facts::etcd_members::{DEFAULT_QUOTA, FULL, MEBIBYTE};
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::unread;
+use crate::preflight::etcd_status::{DEFAULT_QUOTA, FULL, MEBIBYTE};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::counted;
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "record-space",
     why: "the cutover is recorded in the cluster, and a full etcd accepts no writes of any client",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 
-async fn read(dns: &Dns) -> Read<Judged> {
+async fn read(dns: &CutoverReader) -> Read<Judged> {
     let names = dns.entries().await?.len();
     let size = dns.read.cluster()?.storage_size().await.map_err(unread)?;
     Ok(judge(size, names))

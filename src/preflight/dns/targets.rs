@@ -1,20 +1,20 @@
 //! `targets`: whether the mirror has an object and an address for every name.
 
-use super::Dns;
+use crate::dns::reader::{ByName, CutoverReader};
 use crate::dns::target;
-use crate::preflight::facts::exposed::Exposed;
-use crate::preflight::facts::pointing::ByName;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::inventory::published_hosts::PublishedHost;
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "targets",
     why: "a name cannot point to the mirror before the mirror has an address for it",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 
-async fn read(dns: &Dns) -> Read<Judged> {
+async fn read(dns: &CutoverReader) -> Read<Judged> {
     let mirror = ByName::new(dns.on_the_mirror().await?);
     let mut found = Vec::new();
     for entry in dns.entries().await? {
@@ -29,7 +29,7 @@ struct Found<'e> {
     name: &'e str,
     is_given: bool,
     /// Its objects on the mirror, or the reason why they are unknown.
-    serving: Result<Vec<&'e Exposed>, String>,
+    serving: Result<Vec<&'e PublishedHost>, String>,
 }
 
 impl Found<'_> {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn mirror_must_serve_every_name() {
-        let exposed = |at: &[&str]| Exposed {
+        let exposed = |at: &[&str]| PublishedHost {
             name: "www.example.com".into(),
             by: "Ingress `shop/web`".into(),
             namespace: "shop".into(),

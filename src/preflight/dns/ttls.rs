@@ -1,12 +1,13 @@
 //! `ttls`: how long resolvers cache the old records.
 
-use super::{Dns, Entry};
-use crate::preflight::{Check, Judged, first_few};
+use crate::dns::reader::{CutoverReader, Entry};
+use crate::preflight::{Check, Judged, Source, first_few};
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "ttls",
     why: "resolvers cache the old record for its TTL, after a cutover and after a rollback",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(async { Ok(judge(dns.entries().await?)) }),
 };
 

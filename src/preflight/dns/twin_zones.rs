@@ -2,19 +2,21 @@
 
 use futures_util::{StreamExt as _, stream};
 
-use super::{AT_ONCE, Dns};
+use crate::dns::reader::CutoverReader;
+use crate::inventory::zone::{Hosted, Provider, Seen};
+use crate::nameserver::AT_ONCE;
 use crate::nameserver::is_answer;
-use crate::preflight::reading::{Hosted, Provider, Seen};
-use crate::preflight::{Check, Judged, Read, Verdict, first_few};
+use crate::preflight::{Check, Judged, Read, Source, Verdict, first_few};
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "twin-zones",
     why: "with split-horizon DNS only one of the two zones would be updated",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 
-async fn read(dns: &Dns) -> Read<Judged> {
+async fn read(dns: &CutoverReader) -> Read<Judged> {
     let resolver = dns.zone.resolver()?;
     let hosted = dns.zone.hosted().await?;
     let ours = dns.zone.own_start().await?;

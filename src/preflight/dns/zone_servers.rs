@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 
-use super::Dns;
+use crate::dns::reader::CutoverReader;
+use crate::inventory::zone::unanswered;
 use crate::nameserver::{Answer, Kind, NameserverError, Soa};
-use crate::preflight::reading::unanswered;
 use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "zone-servers",
     why: "resolvers that ask an outdated or unavailable server do not get the change",
+    needs: &[],
     judge: |dns| Box::pin(read(dns)),
 };
 
-async fn read(dns: &Dns) -> Read<Judged> {
+async fn read(dns: &CutoverReader) -> Read<Judged> {
     if let Some(hosted) = dns.zone.hosted().await? {
         return Ok(Judged::pass(format!("Route 53 holds the zone: {}", hosted.zone)));
     }
@@ -24,7 +25,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
     let servers = primary.authorities(&dns.zone.name, dns.zone.resolver()?).await;
     let servers = servers.map_err(|error| unanswered(&error))?;
     if let Some(error) = resolver_failure(&servers) {
-        return Err(dns.zone.unresolved(error));
+        return Err(dns.zone.unresolved(error).into());
     }
     let asked = servers.into_iter().map(async |(name, server)| match server {
         Ok(server) => (name, server.ask(&dns.zone.name, Kind::Soa).await),

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use super::{Dns, Entry};
 use crate::dns::external_dns::owner;
-use crate::preflight::{Check, Judged, Read};
+use crate::dns::reader::{CutoverReader, Entry};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "zone-share",
     why: "a change of a large part of a zone is often a mistake",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 
-async fn read(dns: &Dns) -> Read<Judged> {
+async fn read(dns: &CutoverReader) -> Read<Judged> {
     let records = dns.zone.records().await?.as_ref().map_err(Clone::clone)?;
     // Ownership records of ExternalDNS do not count as names.
     let names = records.iter().filter(|set| !set.data.iter().all(|data| owner(data).is_some()));

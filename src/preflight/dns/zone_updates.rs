@@ -4,20 +4,22 @@ use std::collections::BTreeSet;
 
 use futures_util::{StreamExt as _, stream};
 
-use super::{AT_ONCE, Dns};
+use crate::dns::reader::CutoverReader;
+use crate::inventory::zone::Hosted;
+use crate::nameserver::AT_ONCE;
 use crate::nameserver::NameserverError;
-use crate::preflight::reading::Hosted;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "zone-updates",
     why: "a zone that rejects updates stops the cutover, or its rollback, half way",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(read(dns)),
 };
 
-async fn read(dns: &Dns) -> Read<Judged> {
+async fn read(dns: &CutoverReader) -> Read<Judged> {
     if let Some(hosted) = dns.zone.hosted().await? {
         return by_route53(dns, hosted).await;
     }
@@ -37,7 +39,7 @@ async fn read(dns: &Dns) -> Read<Judged> {
 }
 
 /// Tests the permission to change every name in Route 53, with a request that cannot succeed.
-async fn by_route53(dns: &Dns, Hosted { api, zone, .. }: &Hosted) -> Read<Judged> {
+async fn by_route53(dns: &CutoverReader, Hosted { api, zone, .. }: &Hosted) -> Read<Judged> {
     let sets: Vec<_> = dns.sets().await?.into_iter().collect();
     Ok(match api.may_change(&zone.id, &sets).await {
         Ok(()) => Judged::pass("the credentials are allowed to change every name"),
@@ -47,7 +49,7 @@ async fn by_route53(dns: &Dns, Hosted { api, zone, .. }: &Hosted) -> Read<Judged
 
 /// Checks whether the ExternalDNS of this cluster publishes each name from one object, and whether netsurgeon can change the
 /// annotations of this object.
-async fn by_annotations(dns: &Dns) -> Read<Judged> {
+async fn by_annotations(dns: &CutoverReader) -> Read<Judged> {
     let mut reasons = Vec::new();
     for entry in dns.entries().await? {
         if let Err(reason) = dns.published(entry).await? {
@@ -69,7 +71,7 @@ async fn by_annotations(dns: &Dns) -> Read<Judged> {
 
 /// Tests an update of every name to change. Returns whether the server checks the permission for each name before it checks
 /// prerequisites.
-async fn may_update(dns: &Dns) -> Read<Result<bool, NameserverError>> {
+async fn may_update(dns: &CutoverReader) -> Read<Result<bool, NameserverError>> {
     let (primary, zone) = (dns.zone.primary().await?, dns.zone.name.as_str());
     if let Err(error) = primary.knows_us(zone).await {
         return Ok(Err(error));

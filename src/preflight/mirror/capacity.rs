@@ -2,34 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use k8s_openapi::api::core::v1::Node;
 
 use super::Mirror;
-use crate::kube_api::accessors::{controller, has_condition, is_alive, name, namespace};
-use crate::preflight::facts::placing::{takes, wish, would_take};
-use crate::preflight::facts::room::{CLOSE, Room, requested};
-use crate::preflight::facts::templates::Template;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::inventory::node_fit::{takes, wish, would_take};
+use crate::inventory::pod::{TrimmedPod, TrimmedPodSpec, is_alive};
+use crate::inventory::pod_templates::Template;
+use crate::inventory::resources::{CLOSE, Resources, requested};
+use crate::kube_api::accessors::{controller, has_condition, name, namespace};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "capacity",
     why: "Pods without enough resources stay Pending",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
     let (pods, nodes, on_mirror) =
-        tokio::try_join!(input.chosen(), input.target.nodes(), input.target.pods())?;
-    Ok(judge(&input.names().await?, &pods, input.templates().await?, nodes, on_mirror))
+        tokio::try_join!(input.source.selected(), input.target.nodes(), input.target.pods())?;
+    Ok(judge(&input.source.names().await?, &pods, input.source.templates().await?, nodes, on_mirror))
 }
 
 /// A node, its free resources, and the requests of the copied DaemonSets that run on it.
 struct Place<'a> {
     node: &'a Node,
-    left: Room,
-    of_sets: Room,
+    left: Resources,
+    of_sets: Resources,
 }
 
 /// Compares the requests with the free resources of the mirror's nodes. A node counts if it is ready, is schedulable, and accepts
@@ -39,25 +41,25 @@ struct Place<'a> {
 /// `pods`: Pods of the mirrored namespaces in the source. `on_mirror`: Pods on the mirror, in all namespaces.
 fn judge(
     namespaces: &[String],
-    pods: &[Pod],
+    pods: &[TrimmedPod],
     templates: &[Template],
     nodes: &[Node],
-    on_mirror: &[Pod],
+    on_mirror: &[TrimmedPod],
 ) -> Judged {
-    let moved: Vec<&PodSpec> =
+    let moved: Vec<&TrimmedPodSpec> =
         pods.iter().filter(|pod| is_of_copy(pod)).filter_map(|pod| pod.spec.as_ref()).collect();
     let sets: Vec<&Template> = templates.iter().filter(|one| one.kind == "DaemonSet").collect();
     let (ready, taken) =
         (nodes.iter().filter(|node| has_condition(node, "Ready")), taken(namespaces, on_mirror));
     let places: Vec<Place<'_>> = ready.map(|node| place(node, &sets, &taken)).collect();
-    let wishes: Vec<&PodSpec> = if moved.is_empty() {
+    let wishes: Vec<&TrimmedPodSpec> = if moved.is_empty() {
         sets.iter().map(|one| &one.spec).collect()
     } else {
         moved.iter().map(|spec| (wish(spec), *spec)).collect::<BTreeMap<_, _>>().into_values().collect()
     };
     let is_open = |place: &&Place<'_>| wishes.iter().any(|spec| would_take(place.node, spec));
     let open: Vec<&Place<'_>> = places.iter().filter(is_open).collect();
-    let wanted = moved.iter().fold(Room::default(), |sum, spec| sum.plus(&requested(spec)));
+    let wanted = moved.iter().fold(Resources::default(), |sum, spec| sum.plus(&requested(spec)));
     let wanted = open.iter().fold(wanted, |sum, place| sum.plus(&place.of_sets));
     if open.is_empty() && (!moved.is_empty() || sets.iter().any(|one| !one.is_idle)) {
         return Judged::fail(
@@ -75,17 +77,17 @@ fn judge(
             "free resources on these nodes, or let the DaemonSets select other nodes: without room, their Pods stay Pending",
         );
     }
-    let left = open.iter().fold(Room::default(), |sum, place| sum.plus(&place.left));
+    let left = open.iter().fold(Resources::default(), |sum, place| sum.plus(&place.left));
     told(&wanted, &left, open.len())
 }
 
 /// Returns the resources that the Pods on each node of the mirror request. Pods of an earlier copy are omitted, because the
 /// requests of the same Pods in the source are already counted.
-fn taken<'a>(namespaces: &[String], on_mirror: &'a [Pod]) -> BTreeMap<&'a str, Room> {
-    let is_copy = |pod: &Pod| {
+fn taken<'a>(namespaces: &[String], on_mirror: &'a [TrimmedPod]) -> BTreeMap<&'a str, Resources> {
+    let is_copy = |pod: &TrimmedPod| {
         namespaces.iter().any(|chosen| chosen == namespace(pod)) && (is_of_copy(pod) || is_of_daemon_set(pod))
     };
-    let mut taken: BTreeMap<&str, Room> = BTreeMap::new();
+    let mut taken: BTreeMap<&str, Resources> = BTreeMap::new();
     let staying = on_mirror.iter().filter(|pod| is_alive(pod) && !is_copy(pod));
     for spec in staying.filter_map(|pod| pod.spec.as_ref()) {
         let room = taken.entry(spec.node_name.as_deref().unwrap_or_default()).or_default();
@@ -94,14 +96,14 @@ fn taken<'a>(namespaces: &[String], on_mirror: &'a [Pod]) -> BTreeMap<&'a str, R
     taken
 }
 
-fn place<'a>(node: &'a Node, sets: &[&Template], taken: &BTreeMap<&str, Room>) -> Place<'a> {
-    let nothing = Room::default();
+fn place<'a>(node: &'a Node, sets: &[&Template], taken: &BTreeMap<&str, Resources>) -> Place<'a> {
+    let nothing = Resources::default();
     let taken = taken.get(name(node)).unwrap_or(&nothing);
     let on_it = sets.iter().filter(|one| takes(node, &one.spec));
     Place {
         node,
-        left: Room::given(node).without(taken),
-        of_sets: on_it.fold(Room::default(), |sum, one| sum.plus(&requested(&one.spec))),
+        left: Resources::given(node).without(taken),
+        of_sets: on_it.fold(Resources::default(), |sum, one| sum.plus(&requested(&one.spec))),
     }
 }
 
@@ -114,7 +116,7 @@ impl Place<'_> {
     }
 }
 
-fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
+fn told(wanted: &Resources, left: &Resources, nodes: usize) -> Judged {
     let seen = format!(
         "{} requested in the source; {} {} left",
         wanted.told(wanted),
@@ -138,17 +140,17 @@ fn told(wanted: &Room, left: &Room, nodes: usize) -> Judged {
 }
 
 /// Returns the kind of a Pod's controller; empty if the Pod has no controller.
-fn maker(pod: &Pod) -> &str {
+fn maker(pod: &TrimmedPod) -> &str {
     controller(pod).map(|owner| owner.kind.as_str()).unwrap_or_default()
 }
 
 /// Returns whether a Pod belongs to a DaemonSet.
-fn is_of_daemon_set(pod: &Pod) -> bool {
+fn is_of_daemon_set(pod: &TrimmedPod) -> bool {
     maker(pod) == "DaemonSet"
 }
 
 /// Returns whether a copied object other than a DaemonSet recreates the Pod.
-fn is_of_copy(pod: &Pod) -> bool {
+fn is_of_copy(pod: &TrimmedPod) -> bool {
     is_alive(pod) && !matches!(maker(pod), "" | "Node" | "DaemonSet" | "StatefulSet")
 }
 
@@ -158,16 +160,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::inventory::pod_templates::templates;
+    use crate::inventory::pod_templates::testing::typed;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::templates;
-    use crate::preflight::facts::templates::testing::typed;
 
     fn container(cpu: &str, memory: &str) -> Value {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})
     }
 
     /// Returns a Pod with a controller, in the namespace `shop` and on the node `a`.
-    fn pod(kind: &str, requests: &Value) -> Pod {
+    fn pod(kind: &str, requests: &Value) -> TrimmedPod {
         typed(json!({
             "metadata": {"namespace": "shop", "ownerReferences": [{"kind": kind, "controller": true}]},
             "spec": {"containers": [{"resources": {"requests": requests}}], "nodeName": "a"},
@@ -175,7 +177,7 @@ mod tests {
         }))
     }
 
-    fn cores(kind: &str, cpu: &str) -> Pod {
+    fn cores(kind: &str, cpu: &str) -> TrimmedPod {
         pod(kind, &json!({"cpu": cpu, "memory": "1Gi"}))
     }
 
@@ -197,7 +199,7 @@ mod tests {
         node("b", "True", &json!([{"key": "x", "effect": "NoSchedule"}]))
     }
 
-    fn of(pods: &[Pod], agents: &[Template], nodes: &[Node], taken: &[Pod]) -> Judged {
+    fn of(pods: &[TrimmedPod], agents: &[Template], nodes: &[Node], taken: &[TrimmedPod]) -> Judged {
         judge(&["shop".to_string()], pods, agents, nodes, taken)
     }
 
@@ -286,7 +288,7 @@ mod tests {
 
     #[test]
     fn every_resource_is_compared() {
-        let many: Vec<Pod> = (0..11).map(|_| pod("ReplicaSet", &json!({}))).collect();
+        let many: Vec<TrimmedPod> = (0..11).map(|_| pod("ReplicaSet", &json!({}))).collect();
         let crowd = of(&many, &[], &[up()], &[]);
         assert!(
             crowd.verdict == Verdict::Fail && crowd.observed.ends_with("not enough `pods`"),
@@ -320,6 +322,6 @@ mod tests {
         };
         assert!(is_of_copy(&pod("ReplicaSet", "Running")) && is_of_copy(&pod("Job", "Pending")));
         assert!(!is_of_copy(&pod("Job", "Succeeded")) && !is_of_copy(&pod("StatefulSet", "Running")));
-        assert!(!is_of_copy(&pod("DaemonSet", "Running")) && !is_of_copy(&Pod::default()));
+        assert!(!is_of_copy(&pod("DaemonSet", "Running")) && !is_of_copy(&TrimmedPod::default()));
     }
 }

@@ -13,22 +13,24 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, Resource};
 
 use super::Mirror;
+use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::{annotation, name, subject};
-use crate::preflight::facts::templates::Template;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "classes",
     why: "an object that names a missing class is rejected, or never becomes ready",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let (ingresses, sets, claims) = tokio::try_join!(input.chosen(), input.chosen(), input.chosen())?;
-    let templates = input.templates().await?;
-    let source = Classes::default().with::<IngressClass>(&input.source.objects().await?);
+    let (ingresses, sets, claims) =
+        tokio::try_join!(input.source.selected(), input.source.selected(), input.source.selected())?;
+    let templates = input.source.templates().await?;
+    let source = Classes::default().with::<IngressClass>(&input.source.reader.objects().await?);
     let (ingress, priority, runtime, storage) = tokio::try_join!(
         input.target.objects::<IngressClass>(),
         input.target.objects::<PriorityClass>(),
@@ -177,9 +179,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::pod_templates::templates;
+    use crate::inventory::pod_templates::testing::typed;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::templates;
-    use crate::preflight::facts::templates::testing::typed;
 
     fn of_ingress(name: &str, is_default: bool) -> Classes {
         let class = json!({"metadata": {"name": name, "annotations": {IS_DEFAULT: is_default.to_string()}}});

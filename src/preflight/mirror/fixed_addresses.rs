@@ -2,32 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Mirror;
+use crate::inventory::list;
+use crate::inventory::pod_templates::Template;
+use crate::inventory::service::{NodePort, TrimmedService, TrimmedServiceSpec};
 use crate::kube_api::accessors::{annotation, subject};
-use crate::preflight::facts::templates::Template;
-use crate::preflight::{Check, Judged, Read, first_few, list};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "fixed-addresses",
     why: "two clusters cannot use the same address or the same port",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let services = input.chosen().await?;
-    Ok(judge(&services, input.target.services().await?, input.templates().await?))
+    let services = input.source.selected().await?;
+    Ok(judge(&services, input.target.services().await?, input.source.templates().await?))
 }
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Compares the Services of the source with the Services of the mirror, and checks the templates of copied Pods.
-fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) -> Judged {
-    let mut taken: BTreeMap<i32, &Service> = BTreeMap::new();
+fn judge(services: &[TrimmedService], on_mirror: &[TrimmedService], templates: &[Template]) -> Judged {
+    let mut taken: BTreeMap<i32, &TrimmedService> = BTreeMap::new();
     for service in on_mirror {
         taken.extend(node_ports(service).map(|port| (port, service)));
     }
@@ -39,7 +41,7 @@ fn judge(services: &[Service], on_mirror: &[Service], templates: &[Template]) ->
                 wrong.push(format!("nodePort {port} of {who}: {} uses it on the mirror", subject(other)));
             }
         }
-        let Some(ServiceSpec { load_balancer_ip, external_ips, .. }) = &service.spec else { continue };
+        let Some(TrimmedServiceSpec { load_balancer_ip, external_ips, .. }) = &service.spec else { continue };
         if let Some(address) = load_balancer_ip.as_ref().filter(|address| !address.is_empty()) {
             shared.push(format!("{who} (`loadBalancerIP` {address})"));
         }
@@ -81,13 +83,12 @@ fn on_the_host(template: &Template) -> Option<String> {
     (!ports.is_empty()).then(|| format!("{} (`hostPort` {})", template.of, ports.join(", ")))
 }
 
-fn ports(service: &Service) -> impl Iterator<Item = &ServicePort> {
-    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    ports.filter(|port| port.node_port.is_some_and(|port| port != 0))
+fn ports(service: &TrimmedService) -> impl Iterator<Item = &NodePort> {
+    service.spec.iter().flat_map(|spec| &spec.node_ports)
 }
 
-fn node_ports(service: &Service) -> impl Iterator<Item = i32> {
-    ports(service).filter_map(|port| port.node_port)
+fn node_ports(service: &TrimmedService) -> impl Iterator<Item = i32> {
+    ports(service).map(|port| port.node_port)
 }
 
 fn node_port(port: &Value) -> Option<i32> {
@@ -103,7 +104,7 @@ struct Key {
 
 /// Returns the node ports that a client chose. A field manager owns such a port, or kubectl's annotation contains it. A port that
 /// the API server allocated has no owner, because `structured-merge-diff` compares only the fields that a client sent.
-fn pinned(service: &Service) -> Vec<i32> {
+fn pinned(service: &TrimmedService) -> Vec<i32> {
     let entries = service.metadata.managed_fields.iter().flatten();
     let fields =
         entries.filter_map(|entry| entry.fields_v1.as_ref()?.0.pointer("/f:spec/f:ports")?.as_object());
@@ -113,13 +114,13 @@ fn pinned(service: &Service) -> Vec<i32> {
     // A client writes this annotation, so its structure can be invalid.
     let applied: Value = serde_json::from_str(annotation(service, LAST_APPLIED)).unwrap_or_default();
     let applied: Vec<i32> = list(&applied, "/spec/ports").iter().filter_map(node_port).collect();
-    let is_owned = |port: &&ServicePort| {
+    let is_owned = |port: &&NodePort| {
         owned.iter().any(|key| {
             key.port.is_none_or(|number| number == port.port)
                 && (key.protocol.is_none() || key.protocol == port.protocol)
         })
     };
-    let mut found: Vec<i32> = ports(service).filter(is_owned).filter_map(|port| port.node_port).collect();
+    let mut found: Vec<i32> = ports(service).filter(is_owned).map(|port| port.node_port).collect();
     found.extend(node_ports(service).filter(|port| applied.contains(port)));
     found.sort_unstable();
     found.dedup();
@@ -132,10 +133,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::pod_templates::templates;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::templates;
 
-    fn service(name: &str, is_pinned: bool) -> Service {
+    fn service(name: &str, is_pinned: bool) -> TrimmedService {
         let fields = if is_pinned { json!({"f:port": {}, "f:nodePort": {}}) } else { json!({"f:port": {}}) };
         let managed = json!([{"fieldsV1": {"f:spec": {"f:ports": {".": {}, "k:{\"port\":80,\"protocol\":\"TCP\"}": fields}}}}]);
         let service = json!({

@@ -7,16 +7,18 @@ use k8s_openapi::api::networking::v1::Ingress;
 use serde_json::Value;
 
 use super::Mirror;
+use crate::inventory::{listed, unread};
+use crate::inventory::{subject, text};
 use crate::kube_api::accessors::{self, annotation, namespace};
 use crate::kube_api::{Cluster, Collection};
-use crate::preflight::reading::{listed, unread};
-use crate::preflight::{Check, Judged, Read, first_few, subject, text};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::{all_of, counted};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "issuers",
     why: "without a certificate, clients do not trust the mirror",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
@@ -26,7 +28,7 @@ const GROUP: &str = "cert-manager.io";
 const CERT_MANAGER: &str = "cert-manager.io/v1";
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let cluster = input.source.cluster()?;
+    let cluster = input.source.reader.cluster()?;
     let has_group = cluster.groups().await.map_err(unread)?.contains(GROUP);
     let is_served = Collection::new(CERT_MANAGER, "Certificate", None);
     let (certificates, of_source) = if cluster.serves(&is_served).await.map_err(unread)? {
@@ -34,7 +36,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
     } else {
         (None, Vec::new())
     };
-    let ingresses = input.chosen::<Ingress>().await?;
+    let ingresses = input.source.selected::<Ingress>().await?;
     let of_mirror = input.target.list_if_served(CERT_MANAGER, "ClusterIssuer").await?;
     Ok(judge(certificates.as_deref(), has_group, &ingresses, &of_source, of_mirror.as_deref()))
 }
@@ -44,7 +46,8 @@ async fn chosen(input: &Mirror, kind: &str) -> Read<Vec<Value>> {
     let read = async |cluster: &Cluster, namespace: Option<&str>| {
         listed(cluster, &Collection::new(CERT_MANAGER, kind, namespace)).await
     };
-    input.within(input.source.cluster()?, |one| text(one, "/metadata/namespace"), read).await
+    let cluster = input.source.reader.cluster()?;
+    Ok(input.source.within(cluster, |one| text(one, "/metadata/namespace"), read).await?)
 }
 
 /// Issuers by namespace and name, each with the objects that refer to it. The namespace of a ClusterIssuer is `None`.

@@ -1,18 +1,16 @@
 //! `kinds`: whether the mirror serves every kind that has objects in the source, including custom resources.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use futures_util::StreamExt as _;
-use futures_util::stream;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Mirror, OWN_NAMESPACES, place};
+use super::Mirror;
+use crate::inventory::kinds::is_of_metrics;
+use crate::inventory::namespaces::UsedKinds;
+use crate::inventory::unread;
 use crate::kube_api::accessors::name;
-use crate::kube_api::{Cluster, ServedKind, ServedKinds};
-use crate::preflight::facts::copied::is_made_anew;
-use crate::preflight::reading::{AT_ONCE, unread};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::kube_api::{Cluster, ServedKinds};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 use crate::words::counted;
 
@@ -20,51 +18,17 @@ use crate::words::counted;
 pub const CHECK: Check<Mirror> = Check {
     name: "kinds",
     why: "objects of a kind that the mirror does not serve cannot be created there",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let (source, mirror) = (input.source.cluster()?, input.target.cluster()?);
+    let (source, mirror) = (input.source.reader.cluster()?, input.target.cluster()?);
     let (of_source, of_mirror) =
         tokio::try_join!(source.served_kinds(), mirror.served_kinds()).map_err(unread)?;
-    let used = used(input, &of_source.kinds).await?;
+    let used = input.source.used_kinds(&of_source.kinds).await?;
     let definitions = definitions(mirror).await?;
     Ok(judge(&used, &by_place(of_source), &by_place(of_mirror), &definitions))
-}
-
-/// Returns the kinds that have objects to copy, including custom resources.
-async fn used(input: &Mirror, served: &[ServedKind]) -> Read<Used> {
-    let (cluster, places) = (input.source.cluster()?, input.places().await?);
-    let without: &[&str] = if input.named.is_empty() { &OWN_NAMESPACES } else { &[] };
-    let mut seen = BTreeSet::new();
-    // For each kind, the preferred version is first in the list.
-    let asked = served.iter().filter(|kind| {
-        let can_be = kind.is_namespaced && is_copied(&kind.group, &kind.plural, &kind.verbs);
-        can_be && seen.insert((&kind.group, &kind.plural))
-    });
-    let asked: Vec<&ServedKind> = asked.collect();
-    let questions = asked.iter().flat_map(|kind| places.iter().map(move |place| (*kind, place.as_deref())));
-    let questions: Vec<_> = questions.collect();
-    let answers = questions.into_iter().map(async |(kind, place)| {
-        let is_wanted = |one: &ObjectMeta| !is_made_anew(&kind.kind, one);
-        (kind, cluster.first_of(kind, place, without, is_wanted).await)
-    });
-    let answers: Vec<_> = stream::iter(answers).buffered(AT_ONCE).collect().await;
-    let mut used = Used::new();
-    for (kind, answer) in answers {
-        let of = (kind.group.clone(), kind.plural.clone());
-        match answer {
-            Ok(None) => {}
-            Ok(Some(one)) => {
-                let (namespace, name) = place(&one);
-                used.insert(of, Ok(format!("{namespace}/{name}")));
-            }
-            Err(error) => {
-                used.entry(of).or_insert_with(|| Err(error.to_string()));
-            }
-        }
-    }
-    Ok(used)
 }
 
 /// Reads the CustomResourceDefinitions without their schemas.
@@ -72,7 +36,7 @@ async fn definitions(cluster: &Cluster) -> Read<Vec<CustomResourceDefinition>> {
     let keep = |CustomResourceDefinition { metadata, status, .. }| {
         Some(CustomResourceDefinition { metadata, status, ..CustomResourceDefinition::default() })
     };
-    cluster.objects_as(None, &keep).await.map_err(unread)
+    Ok(cluster.objects_as(None, &keep).await.map_err(unread)?)
 }
 
 fn by_place(served: ServedKinds) -> Kinds {
@@ -102,39 +66,13 @@ struct Kinds {
     silent: BTreeMap<String, String>,
 }
 
-/// Kinds that are not copied, because the cluster itself or controllers create their objects on the mirror.
-const NOT_COPIED: [(&str, &str); 11] = [
-    ("", "events"),
-    ("events.k8s.io", "events"),
-    ("", "endpoints"),
-    ("discovery.k8s.io", "endpointslices"),
-    ("coordination.k8s.io", "leases"),
-    ("", "pods"),
-    ("apps", "replicasets"),
-    ("apps", "controllerrevisions"),
-    ("storage.k8s.io", "csistoragecapacities"),
-    ("resource.k8s.io", "resourceclaims"),
-    ("cilium.io", "ciliumendpoints"),
-];
-
-/// Returns whether objects of a kind are copied. The kind must support `list` and `create`. If a kind does not support `create`,
-/// such as OLM's PackageManifest, its API server computes the objects. Metrics are not copied, because they are not stored.
-fn is_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
-    let can = ["list", "create"].iter().all(|verb| verbs.contains(*verb));
-    can && !NOT_COPIED.contains(&(group, resource)) && !is_of_metrics(group)
-}
-
-/// Returns whether an API group contains only metrics.
-fn is_of_metrics(group: &str) -> bool {
-    group == "metrics.k8s.io" || group.ends_with(".metrics.k8s.io")
-}
-
-/// Kinds with objects in the chosen namespaces. Each kind has the name of one object (`shop/web`), or the reason why its objects
-/// cannot be listed.
-type Used = BTreeMap<(String, String), Result<String, String>>;
-
 /// Checks whether the mirror serves every kind that has objects. `definitions`: CustomResourceDefinitions of the mirror.
-fn judge(used: &Used, source: &Kinds, mirror: &Kinds, definitions: &[CustomResourceDefinition]) -> Judged {
+fn judge(
+    used: &UsedKinds,
+    source: &Kinds,
+    mirror: &Kinds,
+    definitions: &[CustomResourceDefinition],
+) -> Judged {
     let (mut missing, mut other, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
     for (place, found) in used {
         let (Some(kind), (group, _)) = (source.all.get(place), place) else { continue };
@@ -267,7 +205,7 @@ mod tests {
         Kinds { all: all.collect(), silent: BTreeMap::new() }
     }
 
-    fn used(all: &[(&str, &str)]) -> Used {
+    fn used(all: &[(&str, &str)]) -> UsedKinds {
         let one = |(group, resource): &(&str, &str)| {
             (((*group).to_string(), (*resource).to_string()), Ok("shop/web".to_string()))
         };
@@ -283,7 +221,7 @@ mod tests {
         ]);
         let mirror =
             kinds(&[("", "services", "Service", &["v1"]), ("example.com", "widgets", "Widget", &["v1"])]);
-        let of = |used: &Used, mirror: &Kinds| judge(used, &source, mirror, &[]);
+        let of = |used: &UsedKinds, mirror: &Kinds| judge(used, &source, mirror, &[]);
         assert_eq!(of(&used(&[("", "services")]), &mirror).observed, "the mirror serves 1 kind with objects");
         let older = of(&used(&[("example.com", "widgets")]), &mirror);
         assert_eq!(
@@ -320,7 +258,7 @@ mod tests {
     fn failed_discovery_and_listing_are_reported() {
         let mut source = kinds(&[("example.com", "widgets", "Widget", &["v1"])]);
         let mut mirror = source.clone();
-        let refused = Used::from([(("example.com".into(), "widgets".into()), Err("forbidden".into()))]);
+        let refused = UsedKinds::from([(("example.com".into(), "widgets".into()), Err("forbidden".into()))]);
         assert_eq!(judge(&refused, &source, &Kinds::default(), &[]).verdict, Verdict::Unknown);
         let served = judge(&refused, &source, &mirror, &[]);
         assert_eq!(
@@ -343,14 +281,5 @@ mod tests {
         };
         source.silent.clear();
         assert_eq!(of(&source, &mirror).verdict, Verdict::Unknown);
-    }
-
-    #[test]
-    fn kinds_without_create_are_not_copied() {
-        let all = ["get", "list", "create"].map(str::to_string);
-        let (all, shown) = (BTreeSet::from(all.clone()), BTreeSet::from([all[0].clone(), all[1].clone()]));
-        assert!(is_copied("apps", "deployments", &all) && !is_copied("", "pods", &all));
-        assert!(!is_copied("custom.metrics.k8s.io", "pods", &all));
-        assert!(!is_copied("packages.operators.coreos.com", "packagemanifests", &shown));
     }
 }

@@ -3,13 +3,14 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::Mirror;
-use crate::preflight::facts::nodes;
-use crate::preflight::{Check, Judged};
+use crate::preflight::cni::nodes;
+use crate::preflight::{Check, Judged, Source};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "mirror-nodes",
     why: "the copied workloads run on these nodes",
+    needs: &[Source::Mirror],
     judge: |input| Box::pin(async { Ok(judge(input.target.nodes().await?)) }),
 };
 

@@ -1,14 +1,15 @@
 //! `mirror-rights`: whether the user has the permissions to create the copied objects and their namespaces on the mirror.
 
 use super::Mirror;
-use crate::preflight::facts::copied::{COPIED, NAMESPACES, READS, SECRETS};
-use crate::preflight::rights::{Asked, Need, READER};
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::kinds::{NAMESPACES, READS, SECRETS, copied_kinds};
+use crate::preflight::rights::{self, Asked, Need, READER};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "mirror-rights",
     why: "a missing permission stops the copy half way",
+    needs: &[Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
@@ -17,10 +18,10 @@ const CHANGES: &[&str] = &["create", "patch", "delete"];
 
 /// Checks the permissions. The permission to read Secrets on the mirror is not checked.
 async fn read(input: &Mirror) -> Read<Judged> {
-    let kinds = || COPIED.iter().map(|kind| kind.resource).chain([NAMESPACES]);
+    let kinds = || copied_kinds().map(|kind| kind.resource).chain([NAMESPACES]);
     let reads: Vec<_> = kinds().filter(|kind| *kind != SECRETS).map(|kind| (READS, kind)).collect();
     let changes: Vec<_> = kinds().map(|kind| (CHANGES, kind)).collect();
-    input.target.rights(&Asked { reads: &reads, changes: &changes, need: NEED }).await
+    rights::check(&input.target, &Asked { reads: &reads, changes: &changes, need: NEED }, None).await
 }
 
 /// Texts about the permissions to create objects on the mirror.

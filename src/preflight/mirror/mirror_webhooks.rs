@@ -5,43 +5,48 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Mirror;
+use crate::inventory::pod_templates::Template;
+use crate::inventory::webhooks::{AdmittedKind, AdmittedObject, Backends, Webhook, dead};
 use crate::kube_api::accessors::{labels, name};
-use crate::preflight::facts::copied::without_secrets;
-use crate::preflight::facts::templates::Template;
-use crate::preflight::facts::webhooks::{Admitted, Backends, Called, Written, dead};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::secrets_role::without_secrets;
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "mirror-webhooks",
     why: "an unavailable webhook rejects the copied objects",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
 /// Reads the mirror's webhooks for the copied objects, for their namespaces, and for the Pods that workloads create.
 async fn read(input: &Mirror) -> Read<Judged> {
-    let made = input.namespaces().await?;
+    let made = input.source.namespaces().await?;
     let namespaces: BTreeMap<String, _> =
         made.iter().map(|one| (name(one).to_string(), labels(one).clone())).collect();
-    let found = input.copied().await?;
-    let copied =
-        found.objects.iter().filter_map(|(copied, object)| Written::of(copied.admitted, object, &namespaces));
-    let made = made.iter().filter_map(|one| Written::of(Admitted::Namespace, &one.metadata, &namespaces));
+    let found = input.source.copied().await?;
+    let copied = found
+        .objects
+        .iter()
+        .filter_map(|(copied, object)| AdmittedObject::of(copied.admitted, object, &namespaces));
+    let made =
+        made.iter().filter_map(|one| AdmittedObject::of(AdmittedKind::Namespace, &one.metadata, &namespaces));
     let pod = |template: &Template| {
         let (namespace, labels) = (Some(template.namespace.clone()), Some(template.labels.clone()));
         let metadata = ObjectMeta { namespace, labels, ..ObjectMeta::default() };
-        Written::of(Admitted::Pod, &metadata, &namespaces)
+        AdmittedObject::of(AdmittedKind::Pod, &metadata, &namespaces)
     };
-    let pods = input.templates().await?.iter().filter_map(pod);
-    let written: Vec<Written> = copied.chain(pods).chain(made).collect::<BTreeSet<_>>().into_iter().collect();
-    let webhooks = input.target.called(&written).await?;
+    let pods = input.source.templates().await?.iter().filter_map(pod);
+    let written: Vec<AdmittedObject> =
+        copied.chain(pods).chain(made).collect::<BTreeSet<_>>().into_iter().collect();
+    let webhooks = input.target.webhooks_for(&written).await?;
     let judged = judge(&webhooks, &input.target.backends(&webhooks).await?);
     Ok(if found.is_without_secrets { without_secrets(judged) } else { judged })
 }
 
 /// Checks the mirror's webhooks that must admit copied objects. A webhook with a URL is not tested.
-fn judge(webhooks: &[Called], backends: &Backends) -> Judged {
+fn judge(webhooks: &[Webhook], backends: &Backends) -> Judged {
     let dead = dead(webhooks, backends);
     if !dead.is_empty() {
         return Judged::fail(
@@ -50,7 +55,7 @@ fn judge(webhooks: &[Called], backends: &Backends) -> Judged {
              backend the API server rejects the copied objects",
         );
     }
-    let (by_service, by_url): (Vec<&Called>, Vec<&Called>) =
+    let (by_service, by_url): (Vec<&Webhook>, Vec<&Webhook>) =
         webhooks.iter().filter(|webhook| webhook.is_needed()).partition(|webhook| webhook.service.is_some());
     let can = match by_service.len() {
         0 if by_url.is_empty() => "the copied objects do not depend on a webhook".to_string(),
@@ -84,7 +89,7 @@ mod tests {
 
     #[test]
     fn webhook_without_a_ready_backend_on_the_mirror_fails() {
-        let called = |service: Option<(String, String)>, refuses: bool| Called {
+        let called = |service: Option<(String, String)>, refuses: bool| Webhook {
             name: "ValidatingWebhookConfiguration `x`, webhook `x`".into(),
             asked: ["Services"].into(),
             is_left_out: false,
@@ -105,7 +110,7 @@ mod tests {
                 .ends_with("(on Services) needs Service `shop/hook`, which has no ready endpoint")
         );
         assert_eq!(of(true, None).verdict, Verdict::Fail);
-        let outside = Called { url: Some("https://policy.example.com/check".into()), ..called(None, true) };
+        let outside = Webhook { url: Some("https://policy.example.com/check".into()), ..called(None, true) };
         let judged = judge(std::slice::from_ref(&outside), &BTreeMap::new());
         assert_eq!(judged.verdict, Verdict::Warn, "it is not tested");
         assert!(
@@ -116,7 +121,7 @@ mod tests {
             "{}",
             judged.observed
         );
-        let ignored = Called { refuses: false, ..outside };
+        let ignored = Webhook { refuses: false, ..outside };
         assert_eq!(judge(&[ignored], &BTreeMap::new()).verdict, Verdict::Pass);
     }
 }

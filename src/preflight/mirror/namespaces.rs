@@ -5,27 +5,31 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Mirror, found, place};
+use super::Mirror;
+use crate::inventory::kinds::CopiedKind;
+use crate::inventory::namespaces::{copied_objects, place};
 use crate::kube_api::accessors::name;
-use crate::preflight::facts::copied::{Copied, without_secrets};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::secrets_role::without_secrets;
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "namespaces",
     why: "a missing namespace is not copied, and existing objects would be overwritten",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let (names, cluster) = (input.names().await?, input.target.cluster()?);
-    let missing: Vec<String> = input.named.iter().filter(|name| !names.contains(name)).cloned().collect();
+    let (names, cluster) = (input.source.names().await?, input.target.cluster()?);
+    let missing: Vec<String> =
+        input.source.named.iter().filter(|name| !names.contains(name)).cloned().collect();
     let there = input.target.objects::<Namespace>().await?;
     let both = there.iter().map(|one| name(one).to_string()).filter(|name| names.contains(name));
-    let there = found(cluster, &both.collect::<Vec<_>>(), true).await?;
+    let there = copied_objects(cluster, &both.collect::<Vec<_>>(), true).await?;
     let on_mirror: BTreeSet<_> = there.objects.iter().map(told).collect();
-    let copied = input.copied().await?;
+    let copied = input.source.copied().await?;
     let taken = copied.objects.iter().map(told).filter(|one| on_mirror.contains(one));
     let judged = judge(&names, &missing, &taken.collect::<Vec<_>>());
     let is_partial = there.is_without_secrets || copied.is_without_secrets;
@@ -33,7 +37,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
 }
 
 /// Returns the kind, the namespace and the name of an object, as text.
-fn told((copied, object): &(&Copied, ObjectMeta)) -> String {
+fn told((copied, object): &(CopiedKind, ObjectMeta)) -> String {
     let (namespace, name) = place(object);
     format!("{} `{namespace}/{name}`", copied.kind.1)
 }

@@ -1,20 +1,24 @@
 //! `placement`: whether every Pod template matches a node of the mirror. The check compares node selectors, required affinity and
 //! taints.
 
-use k8s_openapi::api::core::v1::{Node, PodSpec};
+use k8s_openapi::api::core::v1::Node;
 
 use super::Mirror;
+use crate::inventory::node_fit::{is_closed, is_wanted, required, takes, untolerated};
+use crate::inventory::pod::TrimmedPodSpec;
+use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::name;
-use crate::preflight::facts::placing::{is_closed, is_wanted, required, takes, untolerated};
-use crate::preflight::facts::templates::Template;
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "placement",
     why: "an unschedulable Pod stays Pending",
-    judge: |input| Box::pin(async { Ok(judge(input.templates().await?, input.target.nodes().await?)) }),
+    needs: &[Source::Api, Source::Mirror],
+    judge: |input| {
+        Box::pin(async { Ok(judge(input.source.templates().await?, input.target.nodes().await?)) })
+    },
 };
 
 /// Checks whether every template matches a schedulable node. Templates without Pods in the source are skipped.
@@ -63,7 +67,7 @@ fn judge(templates: &[Template], nodes: &[Node]) -> Judged {
 }
 
 /// Returns the requirements of a Pod for its node, as text.
-fn wish(spec: &PodSpec) -> String {
+fn wish(spec: &TrimmedPodSpec) -> String {
     let pairs = spec.node_selector.iter().flatten().map(|(key, value)| format!("`{key}={value}`"));
     let terms = required(spec).into_iter().flat_map(|required| &required.node_selector_terms);
     let requirements =
@@ -90,10 +94,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::inventory::pod_templates::templates;
+    use crate::inventory::pod_templates::testing::typed;
     use crate::kube_api::accessors::Labels;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::templates;
-    use crate::preflight::facts::templates::testing::typed;
 
     fn node(labels: &Value, taints: &Value) -> Node {
         typed(json!({"metadata": {"name": "a", "labels": labels}, "spec": {"taints": taints}}))

@@ -4,31 +4,32 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{LocalObjectReference, ServiceAccount};
 
-use super::{Mirror, metadata, place};
+use super::Mirror;
+use crate::inventory::namespaces::place;
+use crate::inventory::objects;
+use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::{name, namespace, subject};
-use crate::preflight::facts::copied::SECRETS_ROLE;
-use crate::preflight::facts::templates::Template;
-use crate::preflight::reading::objects;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::secrets_role::SECRETS_ROLE;
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::{all_of, counted};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "pull-secrets",
     why: "the mirror pulls every image with the copied credentials",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let accounts = input.chosen::<ServiceAccount>().await?;
-    let (cluster, names) = (input.source.cluster()?, input.names().await?);
-    let on_mirror = input.within(input.target.cluster()?, namespace, objects).await?;
-    let secrets = metadata(cluster, ("v1", "Secret"), &names, input.is_named())
-        .await
-        .map_err(|judged| if judged.denied.is_some() { no_secrets() } else { judged })?;
+    let accounts = input.source.selected::<ServiceAccount>().await?;
+    let on_mirror = input.source.within(input.target.cluster()?, namespace, objects).await?;
+    let secrets = input.source.metadata(("v1", "Secret")).await;
+    let secrets =
+        secrets.map_err(|error| if error.denied.is_some() { no_secrets() } else { error.into() })?;
     let secrets = secrets.iter().map(place);
     let secrets = secrets.map(|(namespace, name)| (namespace.to_string(), name.to_string())).collect();
-    Ok(judge(input.templates().await?, &accounts, &on_mirror, &secrets))
+    Ok(judge(input.source.templates().await?, &accounts, &on_mirror, &secrets))
 }
 
 /// Returns the result if the user has no permission to list Secrets.
@@ -132,8 +133,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::inventory::pod_templates::testing::{deployed, typed};
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::testing::{deployed, typed};
 
     fn account(name: &str) -> ServiceAccount {
         typed(

@@ -2,30 +2,31 @@
 //! namespaces.
 
 use super::Mirror;
-use crate::preflight::facts::copied::{COPIED, NAMESPACES, READS, SECRETS};
-use crate::preflight::rights::{Asked, Need};
-use crate::preflight::{Check, Judged, Read, Verdict};
+use crate::inventory::kinds::{NAMESPACES, READS, SECRETS, copied_kinds};
+use crate::preflight::rights::{self, Asked, Need};
+use crate::preflight::{Check, Judged, Read, Source, Verdict};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "source-rights",
     why: "objects that cannot be read are not copied",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
     let of_all = Asked { reads: &[(READS, NAMESPACES)], changes: &[], need: NEED };
-    let copied = COPIED.iter().map(|kind| kind.resource).filter(|resource| *resource != SECRETS);
+    let copied = copied_kinds().map(|kind| kind.resource).filter(|resource| *resource != SECRETS);
     let copied: Vec<_> = copied.map(|resource| (READS, resource)).collect();
     let asked = Asked { reads: &copied, changes: &[(READS, SECRETS)], need: NEED };
-    let mut judged = input.source.rights(&of_all).await?;
-    for place in input.places().await? {
+    let mut judged = rights::check(&input.source.reader, &of_all, None).await?;
+    for place in input.source.places().await? {
         // The check ends at the first missing permission that prevents the copy. A missing permission for Secrets does not
         // prevent the copy.
         if judged.verdict == Verdict::Fail {
             break;
         }
-        let here = input.source.rights_in(&asked, place.as_deref()).await?;
+        let here = rights::check(&input.source.reader, &asked, place.as_deref()).await?;
         if judged.verdict == Verdict::Pass || here.verdict == Verdict::Fail {
             judged = here;
         }

@@ -3,26 +3,33 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service, Volume};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Volume};
 use serde_json::{Map, Value};
 
 use super::Mirror;
-use crate::kube_api::accessors::{Labels, controller, is_alive, subject};
-use crate::preflight::facts::copied::is_made_anew;
-use crate::preflight::facts::templates::Template;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::inventory::kinds::is_made_anew;
+use crate::inventory::pod::{TrimmedPod, is_alive};
+use crate::inventory::pod_templates::Template;
+use crate::inventory::service::TrimmedService;
+use crate::kube_api::accessors::{Labels, controller, subject};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "stateless",
     why: "stateful workloads and their data are not copied",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let (sets, claims, services, pods) =
-        tokio::try_join!(input.chosen(), input.chosen(), input.chosen(), input.chosen())?;
-    Ok(judge(input.templates().await?, &sets, &claims, &services, &pods))
+    let (sets, claims, services, pods) = tokio::try_join!(
+        input.source.selected(),
+        input.source.selected(),
+        input.source.selected(),
+        input.source.selected()
+    )?;
+    Ok(judge(input.source.templates().await?, &sets, &claims, &services, &pods))
 }
 
 /// Volume types without their own data. Their content is copied, is recreated, or comes with an image (`VolumeSource`,
@@ -46,8 +53,8 @@ fn judge(
     templates: &[Template],
     sets: &[StatefulSet],
     claims: &[PersistentVolumeClaim],
-    services: &[Service],
-    pods: &[Pod],
+    services: &[TrimmedService],
+    pods: &[TrimmedPod],
 ) -> Judged {
     let with = |is_it: fn(&Volume) -> bool| -> Vec<String> {
         let holding = templates.iter().filter(|template| template.volumes().any(is_it));
@@ -88,7 +95,7 @@ fn elsewhere(template: &Template) -> Option<String> {
     (!kinds.is_empty()).then(|| format!("{} ({})", template.of, kinds.join(", ")))
 }
 
-fn is_without_selector(service: &Service) -> bool {
+fn is_without_selector(service: &TrimmedService) -> bool {
     let spec = service.spec.as_ref();
     spec.and_then(|spec| spec.selector.as_ref()).is_none_or(Labels::is_empty)
         && spec.and_then(|spec| spec.type_.as_deref()) != Some("ExternalName")
@@ -100,8 +107,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::pod_templates::testing::{deployed, typed};
     use crate::preflight::Verdict;
-    use crate::preflight::facts::templates::testing::{deployed, typed};
 
     #[test]
     fn objects_with_data_are_a_warning() {

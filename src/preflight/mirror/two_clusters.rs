@@ -1,23 +1,24 @@
 //! `two-clusters`: whether source and mirror are two different clusters, and whether the mirror is not older than the source.
 
 use super::Mirror;
-use crate::preflight::facts::version::level;
-use crate::preflight::reading::{Reading, unread};
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::version::level;
+use crate::inventory::{ClusterReader, unread};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "two-clusters",
     why: "copying a cluster onto itself overwrites it, and an older version drops unknown fields",
+    needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
-    let (source, mirror) = tokio::try_join!(identity(&input.source), identity(&input.target))?;
+    let (source, mirror) = tokio::try_join!(identity(&input.source.reader), identity(&input.target))?;
     Ok(judge(&source, &mirror))
 }
 
-async fn identity(reading: &Reading) -> Read<Identity> {
+async fn identity(reading: &ClusterReader) -> Read<Identity> {
     let cluster = reading.cluster()?;
     let (uid, version) = tokio::try_join!(cluster.identity(), cluster.version()).map_err(unread)?;
     Ok(Identity { uid, version: version.git, emulated: version.emulated })

@@ -4,15 +4,16 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::Value;
 
 use super::Renumber;
+use crate::inventory::unread;
 use crate::kube_api::accessors::{containers, words};
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "advertised",
     why: "external routers without a route to the new range drop its traffic",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -1,7 +1,7 @@
 //! `allocations`: whether the addresses of Services match their allocations.
 
 use super::Renumber;
-use crate::preflight::{Check, Judged};
+use crate::preflight::{Check, Judged, Source};
 use crate::survey::audit::audit;
 use crate::survey::{Severity, Survey};
 use crate::words::counted;
@@ -10,6 +10,7 @@ use crate::words::counted;
 pub const CHECK: Check<Renumber> = Check {
     name: "allocations",
     why: "existing errors remain after the renumbering, and are then harder to find",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(async { input.survey().await.map(judge) }),
 };
 

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use super::{Renumber, unread_flags};
 use crate::controlplane::{API_SERVER, Seen, in_pods};
-use crate::preflight::reading::unread_by;
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::unread_by;
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::{counted, quoted_or};
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "api-flags",
     why: "API servers with different Service ranges overwrite each other's allocations",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::join_all;
 
 use super::{CHECK_MANIFESTS, Renumber, ServerFlags};
+use crate::inventory::unread;
 use crate::kube_api::ClusterError;
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read, Verdict, first_few};
+use crate::preflight::{Check, Judged, Read, Source, Verdict, first_few};
 use crate::renumber::feature_gates::not_as_stored;
 use crate::words::counted;
 
@@ -16,6 +16,7 @@ use crate::words::counted;
 pub const CHECK: Check<Renumber> = Check {
     name: "api-gates",
     why: "API servers with different feature gates store, repair and validate Services differently",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use tokio::task::spawn_blocking;
 
 use super::Renumber;
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::unread;
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::session::Failure;
 use crate::store::seal::Sealed;
 use crate::store::snapshot::SnapshotStore;
@@ -18,6 +18,7 @@ use crate::survey::Survey;
 pub const CHECK: Check<Renumber> = Check {
     name: "backup",
     why: "a complete, recent snapshot of this cluster is the last resort for a rollback",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(read(input)),
 };
 

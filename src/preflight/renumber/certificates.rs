@@ -2,15 +2,16 @@
 
 use super::Renumber;
 use crate::certs::Certificate;
+use crate::inventory::unread;
 use crate::kube_api::served;
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "certificates",
     why: "clients in Pods connect to the first address of the new range, and the certificate must cover it",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use super::Renumber;
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::unread;
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::store::seal::SealError;
 use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::wire::Envelope;
@@ -15,6 +15,7 @@ use crate::wire::Envelope;
 pub const CHECK: Check<Renumber> = Check {
     name: "encryption",
     why: "netsurgeon edits Services as etcd stores them, so it must be able to decrypt them",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(read(input)),
 };
 

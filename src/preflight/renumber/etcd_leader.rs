@@ -6,15 +6,16 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Renumber;
-use crate::preflight::facts::etcd_members::{name, statuses};
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::unread;
+use crate::preflight::etcd_status::{name, statuses};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::store::etcd::Member;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "etcd-leader",
     why: "an unstable leader interrupts writes during the renumbering",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(read(input)),
 };
 
@@ -81,7 +82,7 @@ fn behind(members: &[Member], seen: &str) -> Judged {
 mod tests {
     use super::*;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::etcd_members::testing::member;
+    use crate::preflight::etcd_status::testing::member;
 
     #[test]
     fn leader_must_be_stable_and_no_member_lag() {

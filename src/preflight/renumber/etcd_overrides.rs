@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{Renumber, ServerFlags, unread_flags};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "etcd-overrides",
     why: "netsurgeon writes to one etcd and one prefix, and an override stores Services elsewhere",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

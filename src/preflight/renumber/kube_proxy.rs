@@ -3,9 +3,9 @@
 use futures_util::{StreamExt as _, stream};
 
 use super::Renumber;
+use crate::inventory::AT_ONCE;
 use crate::kube_api::{Node, ProxyFault};
-use crate::preflight::reading::AT_ONCE;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::renumber::kube_proxy::{self, DataPlane, health_port};
 use crate::words::counted;
 
@@ -13,6 +13,7 @@ use crate::words::counted;
 pub const CHECK: Check<Renumber> = Check {
     name: "kube-proxy",
     why: "kube-proxies keep the old addresses working, and every batch waits until all of them have applied its changes",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

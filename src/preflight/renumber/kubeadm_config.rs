@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 
 use super::Renumber;
+use crate::inventory::unread;
 use crate::ip::{ServiceCidr, as_flag};
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::renumber::plan::flag as recorded_flag;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "kubeadm-config",
     why: "`kubeadm upgrade` sets the API servers' Service range from this ConfigMap",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(read(input)),
 };
 
@@ -20,7 +21,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
     let survey = input.survey().await?;
     let key = survey.layout.kubeadm_config();
     if let Some(unreadable) = survey.unreadable.iter().find(|one| one.key == key) {
-        return Err(unread(format!("`{key}`: {}", unreadable.reason)));
+        return Err(unread(format!("`{key}`: {}", unreadable.reason)).into());
     }
     let subnets = survey.kubeadm.as_ref().map(|kubeadm| kubeadm.service_subnets.as_slice());
     Ok(judge(subnets, &recorded_flag(survey)))

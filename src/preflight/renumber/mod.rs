@@ -27,10 +27,10 @@ use std::path::PathBuf;
 use tokio::sync::OnceCell;
 
 use crate::controlplane::{API_SERVER, flags_in_pods};
+use crate::inventory::{ClusterReader, Connections, unread_by};
 use crate::ip::ServiceCidr;
 use crate::operation::Plan;
-use crate::preflight::reading::{Reading, unread_by};
-use crate::preflight::{Check, Judged, Reached, Read, shared};
+use crate::preflight::{Check, Judged, Read, shared};
 use crate::renumber::{self, PlanOptions, Renumbering};
 use crate::session::Failure;
 use crate::survey::Survey;
@@ -88,7 +88,7 @@ pub const CHECKS: &[Check<Renumber>] = &[
 
 /// Input of the checks.
 pub struct Renumber {
-    read: Reading,
+    read: ClusterReader,
     options: PlanOptions,
     backup: Option<PathBuf>,
     server_flags: OnceCell<Read<Vec<ServerFlags>>>,
@@ -96,8 +96,8 @@ pub struct Renumber {
     plan: OnceCell<Read<Plan<Renumbering>>>,
 }
 
-impl AsRef<Reading> for Renumber {
-    fn as_ref(&self) -> &Reading {
+impl AsRef<ClusterReader> for Renumber {
+    fn as_ref(&self) -> &ClusterReader {
         &self.read
     }
 }
@@ -127,9 +127,9 @@ fn failed(failure: &Failure) -> Judged {
 
 impl Renumber {
     /// Creates the input, with connections to etcd and the API. `backup`: file with an etcd snapshot.
-    pub async fn new(reached: Reached, options: PlanOptions, backup: Option<PathBuf>) -> Self {
+    pub async fn new(reached: Connections, options: PlanOptions, backup: Option<PathBuf>) -> Self {
         Self {
-            read: Reading::begin(reached).await,
+            read: ClusterReader::begin(reached).await,
             options,
             backup,
             server_flags: OnceCell::new(),
@@ -142,7 +142,7 @@ impl Renumber {
     async fn server_flags(&self) -> Read<&Vec<ServerFlags>> {
         let read = async || {
             let found = flags_in_pods(self.read.cluster()?, API_SERVER, &LOOKED_AT).await;
-            found.map_err(|failure| unread_by(&failure))
+            found.map_err(|failure| unread_by(&failure).into())
         };
         self.server_flags.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }

@@ -2,14 +2,15 @@
 
 use super::Renumber;
 use crate::controlplane::CONTROLLER_MANAGER;
+use crate::inventory::{Route, own_routes};
 use crate::ip::ServiceCidr;
-use crate::preflight::reading::{Route, own_routes};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "overlaps",
     why: "hosts that use addresses of the new range become unreachable",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 
 use super::Renumber;
+use crate::inventory::service::TrimmedService;
 use crate::kube_api::accessors::{name, namespace};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::renumber::Move;
 use crate::renumber::hold::Hold;
 use crate::words::counted;
@@ -19,6 +19,7 @@ use crate::words::counted;
 pub const CHECK: Check<Renumber> = Check {
     name: "pinned",
     why: "applying a manifest with the old address fails, or deletes the Service",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 
@@ -39,7 +40,7 @@ async fn read(input: &Renumber) -> Read<Judged> {
 
 /// Checks Services that were read from the API with their `managedFields`. `moves`: Services that move, by `namespace/name`, and
 /// whether an external IP will hold the old address.
-fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
+fn judge(services: &[TrimmedService], moves: &BTreeMap<String, bool>) -> Judged {
     let (mut pinned, mut owned) = (Vec::new(), Vec::new());
     for service in services {
         let subject = format!("{}/{}", namespace(service), name(service));
@@ -74,7 +75,7 @@ fn judge(services: &[Service], moves: &BTreeMap<String, bool>) -> Judged {
 }
 
 /// Returns what pins the address of a Service: field managers, and the annotation of `kubectl apply`.
-fn pinned_by(service: &Service) -> Vec<String> {
+fn pinned_by(service: &TrimmedService) -> Vec<String> {
     let mut who: Vec<String> = owners(service, &["f:clusterIP", "f:clusterIPs"]);
     let applied = service.metadata.annotations.as_ref().and_then(|all| all.get(LAST_APPLIED));
     let applied = applied.and_then(|text| serde_json::from_str::<Value>(text).ok());
@@ -90,7 +91,7 @@ fn pinned_by(service: &Service) -> Vec<String> {
 }
 
 /// Returns the field managers that own one of these fields of `spec`. An address that the API server chose has no owner.
-fn owners(service: &Service, fields: &[&str]) -> Vec<String> {
+fn owners(service: &TrimmedService, fields: &[&str]) -> Vec<String> {
     let entries = service.metadata.managed_fields.iter().flatten();
     let owns = |entry: &&ManagedFieldsEntry| {
         let spec = entry.fields_v1.as_ref().and_then(|fields| fields.0.get("f:spec"));
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
     use crate::preflight::Verdict;
 
-    fn service(manager: &str, field: &str, applied: &Value) -> Service {
+    fn service(manager: &str, field: &str, applied: &Value) -> TrimmedService {
         let annotations =
             if applied.is_null() { json!({}) } else { json!({LAST_APPLIED: applied.to_string()}) };
         let service = json!({"metadata": {
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn owner_of_a_pinned_address_is_reported() {
         let moves = |by_external_ip| BTreeMap::from([("shop/web".to_string(), by_external_ip)]);
-        let judged = |service: Service| judge(&[service], &moves(false));
+        let judged = |service: TrimmedService| judge(&[service], &moves(false));
         let by_manager = judged(service("argocd", "f:clusterIP", &Value::Null));
         assert_eq!(by_manager.verdict, Verdict::Warn);
         assert!(

@@ -2,7 +2,7 @@
 
 use super::Renumber;
 use crate::operation::Plan;
-use crate::preflight::{Check, Judged};
+use crate::preflight::{Check, Judged, Source};
 use crate::renumber::Renumbering;
 use crate::renumber::hold::Hold;
 use crate::words::counted;
@@ -11,6 +11,7 @@ use crate::words::counted;
 pub const CHECK: Check<Renumber> = Check {
     name: "plan",
     why: "without a valid plan, `renumber apply` refuses to start",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(async { input.plan().await.map(judge) }),
 };
 

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::Renumber;
+use crate::inventory::unread;
 use crate::kube_api::{ClusterError, MANAGED_BY, sentinel};
-use crate::preflight::reading::unread;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::renumber::Renumbering;
 use crate::renumber::hold::Hold;
 use crate::survey::Era;
@@ -14,6 +14,7 @@ use crate::survey::Era;
 pub const CHECK: Check<Renumber> = Check {
     name: "policies",
     why: "an admission policy that rejects a change stops the renumbering half way",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

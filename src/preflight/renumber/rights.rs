@@ -1,14 +1,15 @@
 //! `rights`: whether the user has the permissions that a renumbering needs.
 
 use super::Renumber;
-use crate::preflight::reading::unread;
-use crate::preflight::rights::{Asked, Need, READER};
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::unread;
+use crate::preflight::rights::{self, Asked, Need, READER};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "rights",
     why: "a missing permission stops the renumbering half way",
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 
@@ -41,7 +42,7 @@ const ASKED: Asked<'static> = Asked {
 
 /// Checks the API permissions that a renumbering needs. `get nodes/proxy` is optional.
 async fn read(input: &Renumber) -> Read<Judged> {
-    let mut judged = input.read.rights(&ASKED).await?;
+    let mut judged = rights::check(&input.read, &ASKED, None).await?;
     if !input.read.cluster()?.may("get", ("", "nodes/proxy"), None).await.map_err(unread)? {
         judged.observed.push_str(
             "; without `get nodes/proxy`, netsurgeon queries kube-proxies directly and does not query kubelets",

@@ -2,8 +2,8 @@
 
 use super::Renumber;
 use crate::host::conntrack;
-use crate::preflight::facts::etcd_members::{DEFAULT_QUOTA, FULL, MEBIBYTE, statuses};
-use crate::preflight::{Check, Judged, Read, Verdict};
+use crate::preflight::etcd_status::{DEFAULT_QUOTA, FULL, MEBIBYTE, statuses};
+use crate::preflight::{Check, Judged, Read, Source, Verdict};
 use crate::renumber::hold::Hold;
 use crate::store::etcd::Member;
 use crate::survey::Era;
@@ -12,6 +12,7 @@ use crate::survey::Era;
 pub const CHECK: Check<Renumber> = Check {
     name: "room",
     why: "a full etcd rejects writes, and a host with a full conntrack table drops new connections",
+    needs: &[Source::Etcd],
     judge: |input| Box::pin(read(input)),
 };
 
@@ -106,7 +107,7 @@ pub fn judge(members: &[Member], moves: &Moves, tracked: Option<(u64, u64)>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preflight::facts::etcd_members::testing::{down, member};
+    use crate::preflight::etcd_status::testing::{down, member};
 
     #[test]
     fn planned_writes_must_fit_below_the_quota() {

@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use super::Renumber;
+use crate::inventory::ServerState;
+use crate::inventory::version::level;
 use crate::ip::{Family, ServiceCidr};
-use crate::preflight::facts::version::level;
-use crate::preflight::reading::ServerState;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::survey::Era;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "versions-tested",
     why: "different versions of API servers repair addresses differently",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Renumber;
+use crate::inventory::service::TrimmedService;
+use crate::inventory::webhooks::{AdmittedKind, AdmittedObject, Backends, Webhook, dead};
 use crate::ip::ServiceCidr;
 use crate::kube_api::accessors::{labels, name, namespace};
 use crate::kube_api::{MANAGED_BY, passing};
-use crate::preflight::facts::webhooks::{Admitted, Backends, Called, Written, dead};
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::renumber::hold::Hold;
 use crate::survey::Era;
 use crate::wire::objects::{ALLOCATOR, IP_FAMILY, MANAGED_BY as ALLOCATED_BY};
@@ -21,6 +22,7 @@ use crate::words::counted;
 pub const CHECK: Check<Renumber> = Check {
     name: "webhooks",
     why: "an unavailable webhook rejects changes of Services during the renumbering",
+    needs: &[Source::Etcd, Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 
@@ -30,7 +32,7 @@ const ENGINES: [(&str, &str); 2] = [("kyverno", "Kyverno"), ("gatekeeper", "Gate
 
 /// Checks the webhooks and the ready endpoints of their Services.
 async fn read(input: &Renumber) -> Read<Judged> {
-    let found = input.read.called(&written(input).await?).await?;
+    let found = input.read.webhooks_for(&written(input).await?).await?;
     let backends = input.read.backends(&found).await?;
     let old = input.left(input.survey().await?);
     Ok(judge(&found, &backends, &old))
@@ -38,34 +40,34 @@ async fn read(input: &Renumber) -> Read<Judged> {
 
 /// Returns the objects that pass admission during a renumbering. These are the Services that move, because clients can update
 /// them during this time, and the objects that the renumbering creates. Without a plan, all Services count as moving.
-async fn written(input: &Renumber) -> Read<Vec<Written>> {
+async fn written(input: &Renumber) -> Read<Vec<AdmittedObject>> {
     let (services, namespaces) = (input.read.services().await?, input.read.objects::<Namespace>().await?);
     let of_namespaces = namespaces.iter().map(|one| (name(one).to_string(), labels(one).clone())).collect();
     let moves = input.plan().await.ok().map(|plan| &plan.work.moves);
     let candidates: Option<BTreeSet<(&str, &str)>> =
         moves.map(|moves| moves.iter().map(|one| (&*one.namespace, &*one.name)).collect());
-    let is_moved = |service: &&Service| {
+    let is_moved = |service: &&TrimmedService| {
         candidates.as_ref().is_none_or(|all| all.contains(&(namespace(*service), name(*service))))
     };
-    let changed = services.iter().filter(is_moved).map(|one| (Admitted::Service, &one.metadata));
+    let changed = services.iter().filter(is_moved).map(|one| (AdmittedKind::Service, &one.metadata));
     let shadows = moves.into_iter().flatten().filter(|one| one.hold == Hold::Shadow);
     let ours = labelled(&[MANAGED_BY]);
     let mut made = Vec::new();
     for one in shadows {
         let metadata = ObjectMeta { namespace: Some(one.namespace.to_string()), ..ours.clone() };
-        made.extend(one.has_copies().then(|| (Admitted::EndpointSlice, metadata.clone())));
-        made.push((Admitted::Service, metadata));
+        made.extend(one.has_copies().then(|| (AdmittedKind::EndpointSlice, metadata.clone())));
+        made.push((AdmittedKind::Service, metadata));
     }
     let family = input.options.to.family();
-    made.push((Admitted::Service, passing("barrier", "kube-system", "preflight")));
+    made.push((AdmittedKind::Service, passing("barrier", "kube-system", "preflight")));
     if input.survey().await?.era.era != Era::Bitmap {
         let allocated = labelled(&[(IP_FAMILY, &family.to_string()), (ALLOCATED_BY, ALLOCATOR)]);
-        made.push((Admitted::IpAddress, allocated));
+        made.push((AdmittedKind::IpAddress, allocated));
         // The ServiceCIDR that the API servers create has no labels.
-        made.extend([ours, ObjectMeta::default()].map(|one| (Admitted::ServiceCidr, one)));
+        made.extend([ours, ObjectMeta::default()].map(|one| (AdmittedKind::ServiceCidr, one)));
     }
     let all = changed.chain(made.iter().map(|(kind, metadata)| (*kind, metadata)));
-    Ok(all.filter_map(|(kind, metadata)| Written::of(kind, metadata, &of_namespaces)).collect())
+    Ok(all.filter_map(|(kind, metadata)| AdmittedObject::of(kind, metadata, &of_namespaces)).collect())
 }
 
 fn labelled(labels: &[(&str, &str)]) -> ObjectMeta {
@@ -74,7 +76,7 @@ fn labelled(labels: &[(&str, &str)]) -> ObjectMeta {
 }
 
 /// Checks the webhooks. `old`: ranges from which Services move.
-fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judged {
+fn judge(webhooks: &[Webhook], backends: &Backends, old: &[ServiceCidr]) -> Judged {
     let is_old = |address: IpAddr| old.iter().any(|range| range.contains(address));
     let fixed = webhooks.iter().filter_map(|webhook| {
         let address = address(webhook).filter(|address| is_old(*address))?;
@@ -87,7 +89,7 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
             "repair the backend of the webhook, or delete the webhook configuration: without the backend, the API server rejects changes of the renumbering; if the configuration contains an address, replace the address with a Service (`clientConfig.service`)",
         );
     }
-    let needed: Vec<&Called> = webhooks.iter().filter(|webhook| webhook.is_needed()).collect();
+    let needed: Vec<&Webhook> = webhooks.iter().filter(|webhook| webhook.is_needed()).collect();
     if needed.is_empty() {
         let left_out = webhooks.iter().filter(|webhook| webhook.is_left_out && webhook.refuses).count();
         let more = match left_out {
@@ -123,7 +125,7 @@ fn judge(webhooks: &[Called], backends: &Backends, old: &[ServiceCidr]) -> Judge
 }
 
 /// Returns the IP address in the webhook's URL; `None` if the URL has a host name.
-fn address(webhook: &Called) -> Option<IpAddr> {
+fn address(webhook: &Webhook) -> Option<IpAddr> {
     let (_, rest) = webhook.url.as_deref()?.split_once("://")?;
     let place = rest.split(['/', '?']).next()?;
     let host = match place.strip_prefix('[') {
@@ -133,7 +135,7 @@ fn address(webhook: &Called) -> Option<IpAddr> {
     host.parse().ok()
 }
 
-fn engine(webhook: &Called) -> Option<&'static str> {
+fn engine(webhook: &Webhook) -> Option<&'static str> {
     ENGINES.iter().find(|(part, _)| webhook.name.contains(part)).map(|(_, name)| *name)
 }
 
@@ -144,8 +146,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::webhooks::testing::{configured, rules};
     use crate::preflight::Verdict;
-    use crate::preflight::facts::webhooks::testing::{configured, rules};
 
     #[test]
     fn webhooks_that_select_nothing_are_counted() {
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn policy_engines_are_named() {
-        let webhooks = [Called {
+        let webhooks = [Webhook {
             name: "ValidatingWebhookConfiguration `kyverno-resource-validating-webhook-cfg`".into(),
             asked: BTreeSet::from(["Services"]),
             is_left_out: false,

@@ -4,13 +4,14 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::Renumber;
 use crate::kube_api::accessors::{label, name, node_info};
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Renumber> = Check {
     name: "windows",
     why: "renumbering is not tested with kube-proxy on Windows",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.nodes().await?, input.options.accept_gap)) }),
 };
 

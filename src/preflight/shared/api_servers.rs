@@ -1,14 +1,15 @@
 //! `api-servers`: whether each API server is ready.
 
-use crate::preflight::reading::{Reading, ServerState};
-use crate::preflight::{Check, Judged};
+use crate::inventory::{ClusterReader, ServerState};
+use crate::preflight::{Check, Judged, Source};
 use crate::words::counted;
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check {
         name: "api-servers",
         why,
+        needs: &[Source::Api],
         judge: |input| Box::pin(async move { Ok(judge(input.as_ref().server_states().await?)) }),
     }
 }

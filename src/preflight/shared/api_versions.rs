@@ -1,13 +1,14 @@
 //! `api-versions`: whether all API servers have the same minor version.
 
-use crate::preflight::reading::{Reading, ServerState};
-use crate::preflight::{Check, Judged, one_minor};
+use crate::inventory::{ClusterReader, ServerState};
+use crate::preflight::{Check, Judged, Source, one_minor};
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check {
         name: "api-versions",
         why,
+        needs: &[Source::Api],
         judge: |input| Box::pin(async move { Ok(judge(input.as_ref().server_states().await?)) }),
     }
 }

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 
-use crate::preflight::reading::{Reading, unread};
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::{ClusterReader, unread};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
-    Check { name: "authorization", why, judge: |input| Box::pin(read(input.as_ref())) }
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
+    Check { name: "authorization", why, needs: &[Source::Api], judge: |input| Box::pin(read(input.as_ref())) }
 }
 
-async fn read(reading: &Reading) -> Read<Judged> {
+async fn read(reading: &ClusterReader) -> Read<Judged> {
     let cluster = reading.cluster()?;
     let asked = Requester::ALL.into_iter().flat_map(|who| POWERS.iter().map(move |power| (who, power)));
     let answers = asked.map(async |(who, (verb, resource))| {

@@ -1,13 +1,14 @@
 //! `clocks`: whether the clocks of the API servers agree with each other, and with the clock of this host.
 
-use crate::preflight::reading::{Reading, ServerState};
-use crate::preflight::{Check, Judged};
+use crate::inventory::{ClusterReader, ServerState};
+use crate::preflight::{Check, Judged, Source};
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check {
         name: "clocks",
         why,
+        needs: &[Source::Api],
         judge: |input| Box::pin(async move { Ok(judge(input.as_ref().server_states().await?)) }),
     }
 }

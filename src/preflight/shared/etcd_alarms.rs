@@ -1,17 +1,17 @@
 //! `etcd-alarms`: whether etcd has raised an alarm.
 
-use crate::preflight::facts::etcd_members::name;
-use crate::preflight::reading::{Reading, unread};
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::{ClusterReader, unread};
+use crate::preflight::etcd_status::name;
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::store::MAKE_ROOM;
 use crate::store::etcd::{Alarm, Member};
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
-    Check { name: "etcd-alarms", why, judge: |input| Box::pin(read(input.as_ref())) }
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
+    Check { name: "etcd-alarms", why, needs: &[Source::Etcd], judge: |input| Box::pin(read(input.as_ref())) }
 }
 
-async fn read(reading: &Reading) -> Read<Judged> {
+async fn read(reading: &ClusterReader) -> Read<Judged> {
     let raised = reading.store()?.bare().alarms().await.map_err(unread)?;
     Ok(judge(reading.members().await?, &raised))
 }
@@ -41,7 +41,7 @@ pub fn judge(members: &[Member], alarms: &[(u64, Alarm)]) -> Judged {
 mod tests {
     use super::*;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::etcd_members::testing::member;
+    use crate::preflight::etcd_status::testing::member;
 
     #[test]
     fn alarms_are_reported_with_their_members() {

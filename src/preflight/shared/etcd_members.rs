@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::preflight::facts::etcd_members::{name, statuses};
-use crate::preflight::reading::Reading;
-use crate::preflight::{Check, Judged};
+use crate::inventory::ClusterReader;
+use crate::preflight::etcd_status::{name, statuses};
+use crate::preflight::{Check, Judged, Source};
 use crate::store::etcd::Member;
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check {
         name: "etcd-members",
         why,
+        needs: &[Source::Etcd],
         judge: |input| Box::pin(async move { Ok(judge(input.as_ref().members().await?)) }),
     }
 }
@@ -74,7 +75,7 @@ fn illness(member: &Member) -> Option<String> {
 mod tests {
     use super::*;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::etcd_members::testing::{down, member};
+    use crate::preflight::etcd_status::testing::{down, member};
 
     #[test]
     fn quorum_must_survive_one_more_failure() {

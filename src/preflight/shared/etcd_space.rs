@@ -1,15 +1,16 @@
 //! `etcd-space`: how full the database of etcd is.
 
-use crate::preflight::facts::etcd_members::{DEFAULT_QUOTA, FULL, MEBIBYTE, statuses};
-use crate::preflight::reading::Reading;
-use crate::preflight::{Check, Judged};
+use crate::inventory::ClusterReader;
+use crate::preflight::etcd_status::{DEFAULT_QUOTA, FULL, MEBIBYTE, statuses};
+use crate::preflight::{Check, Judged, Source};
 use crate::store::etcd::Member;
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check {
         name: "etcd-space",
         why,
+        needs: &[Source::Etcd],
         judge: |input| Box::pin(async move { Ok(judge(input.as_ref().members().await?)) }),
     }
 }
@@ -44,7 +45,7 @@ pub fn judge(members: &[Member]) -> Judged {
 mod tests {
     use super::*;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::etcd_members::testing::{down, member};
+    use crate::preflight::etcd_status::testing::{down, member};
 
     #[test]
     fn database_size_is_judged_against_the_quota() {

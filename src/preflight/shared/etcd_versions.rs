@@ -1,15 +1,16 @@
 //! `etcd-versions`: whether all etcd members have the same minor version.
 
-use crate::preflight::facts::etcd_members::statuses;
-use crate::preflight::reading::Reading;
-use crate::preflight::{Check, Judged, one_minor};
+use crate::inventory::ClusterReader;
+use crate::preflight::etcd_status::statuses;
+use crate::preflight::{Check, Judged, Source, one_minor};
 use crate::store::etcd::Member;
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
     Check {
         name: "etcd-versions",
         why,
+        needs: &[Source::Etcd],
         judge: |input| Box::pin(async move { Ok(judge(input.as_ref().members().await?)) }),
     }
 }
@@ -27,7 +28,7 @@ pub fn judge(members: &[Member]) -> Judged {
 mod tests {
     use super::*;
     use crate::preflight::Verdict;
-    use crate::preflight::facts::etcd_members::testing::member;
+    use crate::preflight::etcd_status::testing::member;
 
     #[test]
     fn versions_must_have_one_minor_version() {

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use crate::inventory::{ClusterReader, unread};
 use crate::kube_api::Collection;
-use crate::preflight::reading::{Reading, unread};
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
-    Check { name: "gitops", why, judge: |input| Box::pin(read(input.as_ref())) }
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
+    Check { name: "gitops", why, needs: &[Source::Api], judge: |input| Box::pin(read(input.as_ref())) }
 }
 
-async fn read(reading: &Reading) -> Read<Judged> {
+async fn read(reading: &ClusterReader) -> Read<Judged> {
     let cluster = reading.cluster()?;
     let groups = cluster.groups().await.map_err(unread)?;
     let applications = Collection::new("argoproj.io/v1alpha1", "Application", None);

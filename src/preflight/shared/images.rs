@@ -2,19 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
-
-use crate::kube_api::accessors::{is_alive, name, namespace};
-use crate::preflight::reading::Reading;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::inventory::ClusterReader;
+use crate::inventory::pod::{TrimmedPod, is_alive};
+use crate::kube_api::accessors::{name, namespace};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
-    Check { name: "images", why, judge: |input| Box::pin(read(input.as_ref())) }
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
+    Check {
+        name: "images",
+        why,
+        needs: &[Source::Etcd, Source::Api],
+        judge: |input| Box::pin(read(input.as_ref())),
+    }
 }
 
-async fn read(reading: &Reading) -> Read<Judged> {
+async fn read(reading: &ClusterReader) -> Read<Judged> {
     let pods = reading.pods().await?;
     let mut secrets = BTreeSet::new();
     reading
@@ -30,7 +34,7 @@ async fn read(reading: &Reading) -> Read<Judged> {
 }
 
 /// Checks whether Pods can pull their images. `secrets`: namespace and name of every Secret.
-fn judge(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
+fn judge(pods: &[TrimmedPod], secrets: &BTreeSet<(String, String)>) -> Judged {
     let (mut waiting, mut missing) = (BTreeSet::new(), BTreeSet::new());
     for pod in pods.iter().filter(|pod| is_alive(pod)) {
         let (namespace, name) = (namespace(pod), name(pod));
@@ -57,7 +61,7 @@ fn judge(pods: &[Pod], secrets: &BTreeSet<(String, String)>) -> Judged {
 
 /// Returns the images that a kubelet cannot pull, each with the reason (`pkg/kubelet/images/types.go`, v1.36.3, and
 /// `k8s.io/cri-api/pkg/errors/errors.go`, v0.36.3).
-fn not_pulled(pod: &Pod) -> Vec<(&str, &str)> {
+fn not_pulled(pod: &TrimmedPod) -> Vec<(&str, &str)> {
     const REASONS: [&str; 7] = [
         "ErrImagePull",
         "ImagePullBackOff",
@@ -99,7 +103,7 @@ mod tests {
             serde_json::from_value(pod).unwrap()
         };
         let secrets: BTreeSet<(String, String)> = [("shop".into(), "registry".into())].into();
-        let judged = |pod: Pod| judge(&[pod], &secrets);
+        let judged = |pod: TrimmedPod| judge(&[pod], &secrets);
         let fine = judged(pod("Pending", "registry", json!({"reason": "PodInitializing"})));
         assert_eq!(fine.verdict, Verdict::Pass);
         let waits = judged(pod("Pending", "registry", json!({"reason": "ImagePullBackOff"})));

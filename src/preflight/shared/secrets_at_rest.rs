@@ -1,16 +1,21 @@
 //! `secrets-at-rest`: whether the Secrets in etcd are encrypted.
 
-use crate::preflight::reading::Reading;
-use crate::preflight::{Check, Judged, Read};
+use crate::inventory::ClusterReader;
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::wire::Envelope;
 use crate::words::all_of;
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
-    Check { name: "secrets-at-rest", why, judge: |input| Box::pin(read(input.as_ref())) }
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
+    Check {
+        name: "secrets-at-rest",
+        why,
+        needs: &[Source::Etcd],
+        judge: |input| Box::pin(read(input.as_ref())),
+    }
 }
 
-async fn read(reading: &Reading) -> Read<Judged> {
+async fn read(reading: &ClusterReader) -> Read<Judged> {
     let mut found = Secrets::default();
     reading.each_secret(|record| found.take(record.value)).await?;
     Ok(judge(found))

@@ -2,20 +2,20 @@
 
 use futures_util::{StreamExt as _, stream};
 
+use crate::inventory::ClusterReader;
 use crate::kube_api::Node;
-use crate::preflight::reading::Reading;
-use crate::preflight::{Check, Judged, Read, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// Number of concurrent connections to nodes. If a firewall drops packets, each connection waits for its time limit.
 const CONNECTIONS: usize = 1024;
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
-    Check { name: "ssh", why, judge: |input| Box::pin(read(input.as_ref())) }
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
+    Check { name: "ssh", why, needs: &[Source::Api], judge: |input| Box::pin(read(input.as_ref())) }
 }
 
-async fn read(reading: &Reading) -> Read<Judged> {
+async fn read(reading: &ClusterReader) -> Read<Judged> {
     let nodes: Vec<Node> = reading.nodes().await?.iter().map(Node::of).collect();
     let asked = nodes.iter().map(async |node| {
         let address = node.speaks_ssh().await?;

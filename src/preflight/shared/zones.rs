@@ -5,18 +5,23 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Node;
 
+use crate::inventory::ClusterReader;
 use crate::kube_api::accessors::label;
-use crate::preflight::reading::Reading;
-use crate::preflight::{Check, Judged, Read};
+use crate::preflight::{Check, Judged, Read, Source};
 use crate::store::etcd::Member;
 use crate::words::counted;
 
 /// Returns the check. `why`: why the check matters before this change.
-pub const fn check<C: AsRef<Reading>>(why: &'static str) -> Check<C> {
-    Check { name: "zones", why, judge: |input| Box::pin(read(input.as_ref())) }
+pub const fn check<C: AsRef<ClusterReader>>(why: &'static str) -> Check<C> {
+    Check {
+        name: "zones",
+        why,
+        needs: &[Source::Etcd, Source::Api],
+        judge: |input| Box::pin(read(input.as_ref())),
+    }
 }
 
-async fn read(reading: &Reading) -> Read<Judged> {
+async fn read(reading: &ClusterReader) -> Read<Judged> {
     Ok(judge(reading.members().await?, reading.nodes().await?))
 }
 

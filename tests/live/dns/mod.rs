@@ -7,6 +7,7 @@ mod bytes;
 mod exclusion;
 mod in_cluster;
 mod killed;
+mod library;
 mod owned;
 mod owned_in_route53;
 mod refused;

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
+use k8s_openapi::api::core::v1::PodAffinityTerm;
 
 use super::place::Place;
+use crate::inventory::pod::TrimmedPod;
+use crate::inventory::selectors::selects;
 use crate::kube_api::accessors::Labels;
 use crate::kube_api::accessors::{labels, namespace};
-use crate::preflight::facts::selectors::selects;
 
 /// Index of a topology domain among the domains of one label. A domain is the set of nodes that have the same value for this
 /// label.
@@ -89,7 +90,7 @@ impl<'a> Rules<'a> {
     /// drained node, runs a Pod that this Pod's rules select, or a Pod with a rule that selects this Pod
     /// (`satisfyPodAntiAffinity` and `satisfyExistingPodsAntiAffinity`,
     /// `pkg/scheduler/framework/plugins/interpodaffinity/filtering.go`, v1.36.3).
-    pub(super) fn about(&self, pod: &Pod, drained: usize) -> Apart<'_> {
+    pub(super) fn about(&self, pod: &TrimmedPod, drained: usize) -> Apart<'_> {
         let own = terms(pod).filter_map(|term| self.all.get(&name_of(namespace(pod), term)));
         let own = own.map(|rule| (rule, &rule.meant));
         let kind = self.kinds.get(namespace(pod)).and_then(|kinds| kinds.get(labels(pod)));
@@ -152,7 +153,7 @@ impl<'a> Rule<'a> {
 }
 
 /// Returns the required anti-affinity terms of a Pod.
-fn terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+fn terms(pod: &TrimmedPod) -> impl Iterator<Item = &PodAffinityTerm> {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     apart

@@ -6,23 +6,25 @@ mod place;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 
 use self::anti_affinity::Rules;
 use self::place::Place;
 use super::Cni;
-use crate::kube_api::accessors::{controller, has_condition, is_alive, name, node_of, subject};
-use crate::preflight::facts::drain::{is_drained, is_made_anew};
-use crate::preflight::facts::host_ports::{Port, ports};
-use crate::preflight::facts::placing::{wish, would_take};
-use crate::preflight::facts::room::{Room, requested};
-use crate::preflight::{Check, Judged, first_few};
+use crate::inventory::drain::{is_drained, is_made_anew};
+use crate::inventory::host_ports::{Port, ports};
+use crate::inventory::node_fit::{wish, would_take};
+use crate::inventory::pod::{TrimmedPod, is_alive, node_of};
+use crate::inventory::resources::{Resources, requested};
+use crate::kube_api::accessors::{controller, has_condition, name, subject};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
 /// The check.
 pub const CHECK: Check<Cni> = Check {
     name: "drain-room",
     why: "a Pod that no other node can run is unavailable until its node returns",
+    needs: &[Source::Api],
     judge: |input| Box::pin(async { Ok(judge(input.read.nodes().await?, input.read.pods().await?)) }),
 };
 
@@ -58,7 +60,7 @@ enum Why {
 /// The Pod that the smallest number of nodes accepts is placed first. If this number is equal for several Pods, the largest of
 /// these Pods is placed first. Each Pod is placed on the emptiest node that accepts it and has room. Pods with a negative
 /// priority make room for other Pods.
-fn judge(nodes: &[Node], pods: &[Pod]) -> Judged {
+fn judge(nodes: &[Node], pods: &[TrimmedPod]) -> Judged {
     let places = Places::of(nodes, pods);
     match places.all.as_slice() {
         [] => return Judged::fail("there are no Nodes", "is this the right cluster?"),
@@ -91,7 +93,7 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, place: &Place<'_>, behind: &[(&Pod, Why)]) {
+    fn add(&mut self, place: &Place<'_>, behind: &[(&TrimmedPod, Why)]) {
         let told = behind.iter().filter_map(|(pod, why)| match why {
             Why::Crowded(of) => Some(format!("{} lacks {}", subject(*pod), of.join(" and "))),
             _ => None,
@@ -156,31 +158,31 @@ impl Found {
 
 /// Returns whether a Pod needs room on another node: a drain evicts it, a controller recreates it, and it does not make room for
 /// other Pods.
-fn is_guest(pod: &Pod) -> bool {
+fn is_guest(pod: &TrimmedPod) -> bool {
     is_drained(pod) && is_made_anew(pod) && !makes_room(pod)
 }
 
 /// Returns whether a Pod has a negative priority, for example a placeholder Pod of a cluster autoscaler. Pods with a negative
 /// priority can wait until there is room.
-fn makes_room(pod: &Pod) -> bool {
+fn makes_room(pod: &TrimmedPod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.priority).is_some_and(|priority| priority < 0)
 }
 
-fn controller_uid(pod: &Pod) -> Option<&str> {
+fn controller_uid(pod: &TrimmedPod) -> Option<&str> {
     controller(pod).map(|owner| owner.uid.as_str())
 }
 
 impl<'a> Places<'a> {
-    fn of(nodes: &'a [Node], pods: &'a [Pod]) -> Self {
-        let mut on: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    fn of(nodes: &'a [Node], pods: &'a [TrimmedPod]) -> Self {
+        let mut on: BTreeMap<&str, Vec<&TrimmedPod>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| is_alive(pod) && !makes_room(pod)) {
             on.entry(node_of(pod)).or_default().push(pod);
         }
         let place = |node: &'a Node| {
             let pods = on.remove(name(node)).unwrap_or_default();
             let taken = pods.iter().filter_map(|pod| pod.spec.as_ref()).map(requested);
-            let taken = taken.fold(Room::default(), |sum, wanted| sum.plus(&wanted));
-            Place { node, left: Room::given(node).without(&taken), pods }
+            let taken = taken.fold(Resources::default(), |sum, wanted| sum.plus(&wanted));
+            Place { node, left: Resources::given(node).without(&taken), pods }
         };
         let all: Vec<Place<'a>> = nodes.iter().map(place).collect();
         let mut kin: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -194,9 +196,9 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the Pods of a node that are unschedulable while this node is drained, and why.
-    fn left_behind(&self, drained: usize, place: &Place<'a>) -> Vec<(&'a Pod, Why)> {
+    fn left_behind(&self, drained: usize, place: &Place<'a>) -> Vec<(&'a TrimmedPod, Why)> {
         let guests = place.pods.iter().filter(|pod| is_guest(pod));
-        let mut guests: Vec<(&Pod, Room, &[usize])> = guests
+        let mut guests: Vec<(&TrimmedPod, Resources, &[usize])> = guests
             .filter_map(|pod| {
                 let spec = pod.spec.as_ref()?;
                 let takers = self.taken_by.get(&wish(spec)).map(Vec::as_slice);
@@ -204,7 +206,7 @@ impl<'a> Places<'a> {
             })
             .collect();
         guests.sort_by_key(|(_, wanted, takers)| (takers.len(), Reverse(wanted.size())));
-        let (mut come, mut behind) = (BTreeMap::<usize, Room>::new(), Vec::new());
+        let (mut come, mut behind) = (BTreeMap::<usize, Resources>::new(), Vec::new());
         for (pod, wanted, takers) in guests {
             match self.find((pod, &wanted), takers, drained, &come) {
                 Ok(index) => {
@@ -221,7 +223,7 @@ impl<'a> Places<'a> {
     }
 
     /// Returns whether another node runs a Pod of the same controller.
-    fn has_siblings(&self, pod: &Pod, drained: usize) -> bool {
+    fn has_siblings(&self, pod: &TrimmedPod, drained: usize) -> bool {
         let nodes = controller_uid(pod).and_then(|uid| self.kin.get(uid));
         nodes.is_some_and(|nodes| nodes.iter().any(|index| *index != drained))
     }
@@ -229,10 +231,10 @@ impl<'a> Places<'a> {
     /// Finds a node for a Pod. `come`: for each node, the requests of the evicted Pods that are already placed there.
     fn find(
         &self,
-        (pod, wanted): (&Pod, &Room),
+        (pod, wanted): (&TrimmedPod, &Resources),
         takers: &[usize],
         drained: usize,
-        come: &BTreeMap<usize, Room>,
+        come: &BTreeMap<usize, Resources>,
     ) -> Result<usize, Why> {
         let (own_ports, apart) = (ports(pod), self.rules.about(pod, drained));
         let mut why = Why::Homeless;
@@ -261,7 +263,7 @@ impl<'a> Places<'a> {
 impl Place<'_> {
     /// Returns the sum of free CPU and free memory, each as a percentage of the allocatable amount.
     fn emptiness(&self) -> i128 {
-        let given = Room::given(self.node);
+        let given = Resources::given(self.node);
         let shares = ["cpu", "memory"].map(|name| self.left.of(name).percent_of(given.of(name)));
         shares.into_iter().flatten().sum()
     }
@@ -294,7 +296,7 @@ mod tests {
     use crate::preflight::Verdict;
 
     fn judge(nodes: &[Value], pods: &[Value]) -> Judged {
-        let (nodes, pods): (Vec<Node>, Vec<Pod>) = from_value(json!([nodes, pods])).unwrap();
+        let (nodes, pods): (Vec<Node>, Vec<TrimmedPod>) = from_value(json!([nodes, pods])).unwrap();
         super::judge(&nodes, &pods)
     }
 

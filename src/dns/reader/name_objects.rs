@@ -8,18 +8,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::exposed::{Exposed, covers};
-use crate::preflight::first_few;
+use crate::inventory::published_hosts::{PublishedHost, covers};
+use crate::words::first_few;
 
 /// The addresses of host names, as far as they are known.
 pub type Resolved = BTreeMap<String, BTreeSet<IpAddr>>;
 
 /// External names, by name.
-pub struct ByName<'e>(BTreeMap<&'e str, Vec<&'e Exposed>>);
+pub struct ByName<'e>(BTreeMap<&'e str, Vec<&'e PublishedHost>>);
 
 impl<'e> ByName<'e> {
-    pub fn new(exposed: impl IntoIterator<Item = &'e Exposed>) -> Self {
-        let mut by_name: BTreeMap<&str, Vec<&Exposed>> = BTreeMap::new();
+    /// Groups host names by name.
+    pub fn new(exposed: impl IntoIterator<Item = &'e PublishedHost>) -> Self {
+        let mut by_name: BTreeMap<&str, Vec<&PublishedHost>> = BTreeMap::new();
         for one in exposed {
             by_name.entry(&one.name).or_default().push(one);
         }
@@ -29,8 +30,8 @@ impl<'e> ByName<'e> {
     /// Returns the objects that serve a name: the objects with exactly this name, otherwise the objects with a wildcard that
     /// covers the name. If no object has a given wildcard, returns the objects whose names the wildcard covers. `is_meant`
     /// selects objects.
-    fn serving(&self, name: &str, is_meant: impl Fn(&Exposed) -> bool) -> Vec<&'e Exposed> {
-        let of = |name: &str| -> Vec<&'e Exposed> {
+    fn serving(&self, name: &str, is_meant: impl Fn(&PublishedHost) -> bool) -> Vec<&'e PublishedHost> {
+        let of = |name: &str| -> Vec<&'e PublishedHost> {
             self.0.get(name).into_iter().flatten().copied().filter(|one| is_meant(one)).collect()
         };
         let exact = of(name);
@@ -45,12 +46,12 @@ impl<'e> ByName<'e> {
     }
 
     /// Returns the objects that serve a name.
-    pub fn all(&self, name: &str) -> Vec<&'e Exposed> {
+    pub fn all(&self, name: &str) -> Vec<&'e PublishedHost> {
         self.serving(name, |_| true)
     }
 
     /// Returns the objects that serve a name and are in the namespaces of these objects.
-    pub fn beside(&self, name: &str, objects: &[&Exposed]) -> Vec<&'e Exposed> {
+    pub fn beside(&self, name: &str, objects: &[&PublishedHost]) -> Vec<&'e PublishedHost> {
         self.serving(name, |one| objects.iter().any(|other| other.namespace == one.namespace))
     }
 
@@ -61,8 +62,8 @@ impl<'e> ByName<'e> {
         &self,
         name: &str,
         namespaces: Option<&BTreeSet<String>>,
-    ) -> Result<Vec<&'e Exposed>, String> {
-        let is_meant = |one: &Exposed| namespaces.is_none_or(|those| those.contains(&one.namespace));
+    ) -> Result<Vec<&'e PublishedHost>, String> {
+        let is_meant = |one: &PublishedHost| namespaces.is_none_or(|those| those.contains(&one.namespace));
         let found = self.serving(name, is_meant);
         if found.is_empty() {
             let others = self.all(name);
@@ -92,7 +93,7 @@ impl<'e> ByName<'e> {
 }
 
 /// Returns the objects as text, each once.
-pub fn listed(objects: &[&Exposed]) -> Vec<String> {
+pub fn listed(objects: &[&PublishedHost]) -> Vec<String> {
     objects.iter().map(|one| one.by.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
@@ -105,8 +106,8 @@ fn addresses(at: &BTreeSet<String>) -> String {
 /// `mirror`: objects of the mirror in the same namespaces that serve the name; a record can point to them already.
 pub fn namespaces(
     data: &BTreeSet<String>,
-    here: &[&Exposed],
-    mirror: &[&Exposed],
+    here: &[&PublishedHost],
+    mirror: &[&PublishedHost],
     resolved: &Resolved,
 ) -> Result<BTreeSet<String>, String> {
     if here.is_empty() {
@@ -122,7 +123,7 @@ pub fn namespaces(
     if !meant.is_empty() && are_listed(data, here) {
         return Ok(meant);
     }
-    let of = |objects: &[&Exposed]| -> BTreeSet<String> {
+    let of = |objects: &[&PublishedHost]| -> BTreeSet<String> {
         objects.iter().flat_map(|one| one.at.iter().cloned()).collect()
     };
     let expected = of(here);
@@ -136,13 +137,13 @@ pub fn namespaces(
             format!("its records are {records}, but the addresses of {by} are {}", addresses(&expected))
         });
     }
-    let is_meant = |one: &&&Exposed| data.iter().any(|data| is_at(data, &one.at, resolved));
+    let is_meant = |one: &&&PublishedHost| data.iter().any(|data| is_at(data, &one.at, resolved));
     let meant: BTreeSet<String> = here.iter().filter(is_meant).map(|one| one.namespace.clone()).collect();
     Ok(if meant.is_empty() { here.iter().map(|one| one.namespace.clone()).collect() } else { meant })
 }
 
 /// Returns the host names that must be resolved to compare the records of a name with the addresses of objects.
-pub fn unresolved(data: &BTreeSet<String>, objects: &[&Exposed]) -> BTreeSet<String> {
+pub fn unresolved(data: &BTreeSet<String>, objects: &[&PublishedHost]) -> BTreeSet<String> {
     if are_listed(data, objects) {
         return BTreeSet::new();
     }
@@ -157,7 +158,7 @@ pub fn unresolved(data: &BTreeSet<String>, objects: &[&Exposed]) -> BTreeSet<Str
 }
 
 /// Returns whether every record has the address or the host name of one of these objects.
-fn are_listed(data: &BTreeSet<String>, objects: &[&Exposed]) -> bool {
+fn are_listed(data: &BTreeSet<String>, objects: &[&PublishedHost]) -> bool {
     data.iter().all(|data| objects.iter().any(|one| one.at.contains(data)))
 }
 
@@ -184,8 +185,8 @@ fn plain(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn exposed(namespace: &str, name: &str, at: &[&str]) -> Exposed {
-        Exposed {
+    fn exposed(namespace: &str, name: &str, at: &[&str]) -> PublishedHost {
+        PublishedHost {
             name: name.into(),
             by: format!("Ingress `{namespace}/web`"),
             namespace: namespace.into(),
@@ -206,7 +207,7 @@ mod tests {
         let wild = exposed("tenant", "*.example.com", &["203.0.113.6"]);
         let same = exposed("tenant", "www.example.com", &["203.0.113.6"]);
         let own = texts(&["shop"]);
-        let at = |objects: &[Exposed], namespaces: Option<&BTreeSet<String>>| {
+        let at = |objects: &[PublishedHost], namespaces: Option<&BTreeSet<String>>| {
             let found = ByName::new(objects).on_the_mirror("www.example.com", namespaces)?;
             Ok::<_, String>(found.iter().flat_map(|one| one.at.iter().cloned()).collect::<Vec<_>>())
         };
@@ -237,7 +238,7 @@ mod tests {
         let shop = exposed("shop", "www.example.com", &["192.0.2.1"]);
         let other = exposed("tenant", "www.example.com", &["203.0.113.6"]);
         let none = Resolved::new();
-        let of = |data: &[&str], here: &[&Exposed]| namespaces(&texts(data), here, &[], &none);
+        let of = |data: &[&str], here: &[&PublishedHost]| namespaces(&texts(data), here, &[], &none);
         assert_eq!(of(&["192.0.2.1"], &[&shop, &other]), Ok(texts(&["shop"])));
         let elsewhere = of(&["198.51.100.9"], &[&shop]).unwrap_err();
         assert_eq!(

@@ -254,7 +254,7 @@ fn seconds(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-pub mod testing {
+pub(crate) mod testing {
     //! An ExternalDNS for tests.
 
     use serde_json::{Value, json};

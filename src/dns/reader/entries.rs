@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt as _, stream};
 
+use super::name_objects::{ByName, Resolved, namespaces, unresolved};
+use super::{CutoverReader, LEADING};
 use crate::dns::LeftOut;
-use crate::nameserver::{RecordSet, canonical, is_name};
-use crate::preflight::Read;
-use crate::preflight::dns::{AT_ONCE, Dns, LEADING};
-use crate::preflight::facts::exposed::{Exposed, is_in};
-use crate::preflight::facts::pointing::{ByName, Resolved, namespaces, unresolved};
+use crate::inventory::Read;
+use crate::inventory::published_hosts::{PublishedHost, is_in};
+use crate::nameserver::{AT_ONCE, RecordSet, canonical, is_name};
 
 /// The names to change, and the names of this cluster's objects that do not change.
-pub(in crate::preflight::dns) struct Selected {
+pub struct Selected {
     /// The names to change. Includes every name that the user selected.
     pub entries: Vec<Entry>,
     /// Names of objects in this cluster that cannot change.
@@ -24,7 +24,7 @@ pub(in crate::preflight::dns) struct Selected {
 
 /// A name to change, with its current records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::preflight::dns) struct Entry {
+pub struct Entry {
     /// The name.
     pub name: String,
     /// Objects that contain the name, as text.
@@ -56,7 +56,7 @@ impl Entry {
 
 /// Why a name cannot change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::preflight::dns) enum Unfit {
+pub enum Unfit {
     /// It is not a domain name.
     Invalid,
     /// It is in this delegated child zone.
@@ -149,7 +149,7 @@ struct Named {
 }
 
 /// Reads the names to change: the given names, or every host name that is in the zone and in an object of the cluster.
-pub(in crate::preflight::dns) async fn read(dns: &Dns) -> Read<Selected> {
+pub(super) async fn read(dns: &CutoverReader) -> Read<Selected> {
     let (named, taken) = named(dns).await?;
     let tree = dns.zone.records().await?.as_ref().ok().map(|sets| Tree::of(sets));
     let tree = tree.as_ref();
@@ -171,7 +171,7 @@ pub(in crate::preflight::dns) async fn read(dns: &Dns) -> Read<Selected> {
 }
 
 /// Returns the names, and the names that change although their records point elsewhere.
-async fn named(dns: &Dns) -> Read<(BTreeMap<String, Named>, BTreeSet<String>)> {
+async fn named(dns: &CutoverReader) -> Read<(BTreeMap<String, Named>, BTreeSet<String>)> {
     let taken: BTreeSet<String> = dns.options.take.iter().map(|name| canonical(name)).collect();
     let mut names: BTreeMap<String, Named> = BTreeMap::new();
     let mut give = |name: &String, option: &str| {
@@ -201,7 +201,12 @@ async fn named(dns: &Dns) -> Read<(BTreeMap<String, Named>, BTreeSet<String>)> {
 }
 
 /// Reads the records of a name. Returns `None` for a host without records that only TLS sections of Ingresses contain.
-async fn entry(dns: &Dns, tree: Option<&Tree<'_>>, name: String, named: Named) -> Read<Option<Entry>> {
+async fn entry(
+    dns: &CutoverReader,
+    tree: Option<&Tree<'_>>,
+    name: String,
+    named: Named,
+) -> Read<Option<Entry>> {
     let Named { by, is_given, has_tls, is_tls_only } = named;
     let mut entry = Entry {
         by: by.into_iter().collect(),
@@ -235,7 +240,7 @@ async fn entry(dns: &Dns, tree: Option<&Tree<'_>>, name: String, named: Named) -
 }
 
 /// Returns whether an unused sibling name has the same records. If so, a wildcard record probably answers for both names.
-async fn answers_for_nobody(dns: &Dns, entry: &Entry) -> Read<bool> {
+async fn answers_for_nobody(dns: &CutoverReader, entry: &Entry) -> Read<bool> {
     let parent = entry.name.split_once('.').map(|(_, parent)| parent).unwrap_or_default();
     if entry.sets.is_empty() || !is_in(&dns.zone.name, parent) {
         return Ok(false);
@@ -253,7 +258,7 @@ async fn answers_for_nobody(dns: &Dns, entry: &Entry) -> Read<bool> {
 
 /// Compares the records of each name with the addresses of the objects that contain the name. `taken`: names that change even if
 /// the records point elsewhere.
-async fn compare(dns: &Dns, entries: &mut [Entry], taken: &BTreeSet<String>) -> Read<()> {
+async fn compare(dns: &CutoverReader, entries: &mut [Entry], taken: &BTreeSet<String>) -> Read<()> {
     let here = ByName::new(dns.here().await?);
     // Without the mirror, a name that points to the mirror already is reported as a name that points elsewhere.
     let none = Vec::new();
@@ -262,7 +267,7 @@ async fn compare(dns: &Dns, entries: &mut [Entry], taken: &BTreeSet<String>) -> 
         _ => &none,
     };
     let mirror = ByName::new(exposed);
-    let objects = |name: &str| -> (Vec<&Exposed>, Vec<&Exposed>) {
+    let objects = |name: &str| -> (Vec<&PublishedHost>, Vec<&PublishedHost>) {
         let of_here = here.all(name);
         let of_mirror = mirror.beside(name, &of_here);
         (of_here, of_mirror)
@@ -289,7 +294,7 @@ fn data(entry: &Entry) -> BTreeSet<String> {
 }
 
 /// Resolves host names. Omits names that cannot be resolved.
-async fn resolve(dns: &Dns, names: BTreeSet<String>) -> Read<Resolved> {
+async fn resolve(dns: &CutoverReader, names: BTreeSet<String>) -> Read<Resolved> {
     if names.is_empty() {
         return Ok(Resolved::new());
     }

@@ -1,95 +1,78 @@
-//! Reads the data that several checks need from etcd, the API, and this host.
+//! Reads the data of a cluster from etcd, the API, and this host.
 
-mod servers;
-mod webhooks;
-mod zone;
-
-use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use k8s_openapi::Metadata;
-use k8s_openapi::api::core::v1;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-pub use self::servers::ServerState;
-pub use self::zone::{Hosted, Provider, Seen, Zone, unanswered};
-use super::facts::etcd_host::without_etcd;
-use super::facts::kept::kept;
-use super::rights::{self, Asked, Granted, Rights};
-use super::{Judged, Read};
+use super::etcd_host::without_etcd;
+use super::pod::TrimmedPod;
+use super::read_error::{Read, ReadError, unread, unread_by};
+use super::retention::Retained;
+use super::server_state::{ServerState, inspect};
+use super::service::TrimmedService;
 use crate::controlplane::flags_in_pods;
 use crate::host::routes::routes;
 use crate::ip::ServiceCidr;
-use crate::kube_api::{ApiServer, Cluster, ClusterError, Collection, Typed};
-use crate::session::failure::permission_hint;
+use crate::kube_api::{ApiServer, Cluster, ClusterError, Collection};
 use crate::session::{Failure, LiveEtcd};
 use crate::store::etcd::Member;
-use crate::store::{KeyRange, ReadStore as _, Record, StoreError};
+use crate::store::{KeyRange, ReadStore as _, Record};
 use crate::survey::{Layout, Survey};
 
 /// Maximum number of concurrent requests to nodes, and of concurrent list requests.
 pub const AT_ONCE: usize = 64;
 
-/// The connections to etcd and the API, or why a connection failed.
-pub struct Reached {
+/// The connections to etcd and the API, or why a connection failed. `None`: no data of this source is needed.
+pub struct Connections {
     /// Connection to etcd, or why it failed.
-    pub store: Result<Arc<LiveEtcd>, Failure>,
+    pub store: Option<Result<Arc<LiveEtcd>, Failure>>,
     /// Connection to the API, or why it failed.
-    pub cluster: Result<Cluster, Failure>,
+    pub cluster: Option<Result<Cluster, Failure>>,
     /// Layout of the API server's keys in etcd.
     pub layout: Layout,
 }
 
-/// Data that checks need. Each part is read once, on first use.
-pub struct Reading {
+/// Permissions: verbs, API group, and resource.
+pub type Rights = [(&'static [&'static str], (&'static str, &'static str))];
+
+/// A permission, and whether the user has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permission {
+    /// Name of the permission, for example `create services`.
+    pub name: String,
+    /// Whether the user has the permission, according to the API server.
+    pub is_granted: bool,
+}
+
+/// The data of a cluster. Each part is read once, on first use.
+pub struct ClusterReader {
     store: Read<Arc<LiveEtcd>>,
     cluster: Read<Cluster>,
+    /// Layout of the API server's keys in etcd.
     pub layout: Layout,
     members: OnceCell<Read<Vec<Member>>>,
     servers: OnceCell<Read<Vec<ApiServer>>>,
     states: OnceCell<Read<Vec<ServerState>>>,
-    pods: OnceCell<Read<Vec<v1::Pod>>>,
-    services: OnceCell<Read<Vec<v1::Service>>>,
-    nodes: OnceCell<Read<Vec<v1::Node>>>,
+    pods: OnceCell<Read<Vec<TrimmedPod>>>,
+    services: OnceCell<Read<Vec<TrimmedService>>>,
+    nodes: OnceCell<Read<Vec<Node>>>,
 }
 
-fn unusable(what: &str, failure: &Failure) -> Judged {
-    Judged::fail(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
+fn connected<T>(what: &str, connection: Option<Result<T, Failure>>) -> Read<T> {
+    let connection = connection.ok_or_else(|| ReadError::unknown(format!("{what} is not read"), ""))?;
+    connection.map_err(|failure| {
+        ReadError::fault(format!("{what} cannot be used: {:#}", failure.error), failure.hints.join("; "))
+    })
 }
 
-/// Converts a read error to the result of a check.
-pub fn unread(error: impl std::fmt::Display + 'static) -> Judged {
-    let seen = error.to_string();
-    let error = &error as &dyn Any;
-    if let Some(ClusterError::Forbidden { verb, subject, .. }) = error.downcast_ref() {
-        return Judged::denied(seen, format!("{verb} {subject}"));
-    }
-    match error.downcast_ref() {
-        Some(StoreError::PermissionDenied { access, .. }) => Judged::unknown(seen, permission_hint(access)),
-        _ => Judged::unknown(seen, ""),
-    }
-}
-
-/// Converts the failure of another command to the result of a check.
-pub fn unread_by(failure: &Failure) -> Judged {
-    let seen = format!("{:#}", failure.error);
-    match failure.error.downcast_ref::<ClusterError>() {
-        Some(ClusterError::Forbidden { verb, subject, .. }) => {
-            Judged::denied(seen, format!("{verb} {subject}"))
-        }
-        _ => Judged::unknown(seen, ""),
-    }
-}
-
-impl Reading {
-    /// Creates the reader with connections to etcd and the API. One or both of them can be missing.
-    pub async fn begin(reached: Reached) -> Self {
-        let Reached { store, cluster, layout } = reached;
-        let store = store.map_err(|failure| unusable("etcd", &failure));
+impl ClusterReader {
+    /// Creates the reader with connections to etcd and the API. Each of them can be missing.
+    pub async fn begin(reached: Connections) -> Self {
+        let Connections { store, cluster, layout } = reached;
         let mut reading = Self::with(store, cluster, "the API", layout);
         reading.of_one_cluster().await;
         reading.explain().await;
@@ -97,20 +80,19 @@ impl Reading {
     }
 
     /// Creates the reader with a connection to the API only. `what`: name of the API, for example `the API of the mirror`.
-    pub fn of_api(cluster: Result<Cluster, Failure>, what: &str) -> Self {
-        let store = Err(Judged::unknown("etcd is not read", ""));
-        Self::with(store, cluster, what, Layout::default())
+    pub fn of_api(cluster: Option<Result<Cluster, Failure>>, what: &str) -> Self {
+        Self::with(None, cluster, what, Layout::default())
     }
 
     fn with(
-        store: Read<Arc<LiveEtcd>>,
-        cluster: Result<Cluster, Failure>,
+        store: Option<Result<Arc<LiveEtcd>, Failure>>,
+        cluster: Option<Result<Cluster, Failure>>,
         what: &str,
         layout: Layout,
     ) -> Self {
         Self {
-            store,
-            cluster: cluster.map_err(|failure| unusable(what, &failure)),
+            store: connected("etcd", store),
+            cluster: connected(what, cluster),
             layout,
             members: OnceCell::new(),
             servers: OnceCell::new(),
@@ -128,90 +110,89 @@ impl Reading {
         let (Ok(Some(stored)), Ok(served)) = (stored, cluster.identity().await) else { return };
         if stored != served {
             let seen = "the kubeconfig and etcd belong to different clusters: the UIDs of their `kube-system` namespaces differ";
-            self.cluster =
-                Err(Judged::fail(seen, "give the kubeconfig of this cluster: `--kubeconfig`, `--context`"));
+            self.cluster = Err(ReadError::fault(
+                seen,
+                "give the kubeconfig of this cluster: `--kubeconfig`, `--context`",
+            ));
         }
     }
 
     /// Adds the reason why etcd is not reachable, if the Nodes show it.
     async fn explain(&mut self) {
-        let (Err(judged), Ok(cluster)) = (&self.store, &self.cluster) else { return };
-        let nodes: Vec<v1::Node> = cluster.objects(None, None).await.unwrap_or_default();
+        let (Err(error), Ok(cluster)) = (&self.store, &self.cluster) else { return };
+        let nodes: Vec<Node> = cluster.objects(None, None).await.unwrap_or_default();
         if let Some((reason, remedy)) = without_etcd(&nodes) {
-            self.store = Err(Judged::fail(format!("{reason}; {}", judged.observed), remedy));
+            self.store = Err(ReadError::fault(format!("{reason}; {}", error.observed), remedy));
         }
     }
 
+    /// Returns the connection to etcd.
     pub fn store(&self) -> Read<&LiveEtcd> {
         self.store.as_deref().map_err(Clone::clone)
     }
 
+    /// Returns the connection to the API.
     pub fn cluster(&self) -> Read<&Cluster> {
         self.cluster.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns the members of etcd.
     pub async fn members(&self) -> Read<&Vec<Member>> {
         let members =
             self.members.get_or_init(async || self.store()?.bare().members().await.map_err(unread)).await;
         members.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns the API servers.
     pub async fn servers(&self) -> Read<&Vec<ApiServer>> {
         let judged = |error: ClusterError| match error {
             error @ ClusterError::Forbidden { .. } => unread(error),
-            other => Judged::fail(other.to_string(), other.hint().unwrap_or_default()),
+            other => ReadError::fault(other.to_string(), other.hint().unwrap_or_default()),
         };
         let listed = async || self.cluster()?.api_servers().await.map_err(judged);
         self.servers.get_or_init(listed).await.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns the state of each API server.
     pub async fn server_states(&self) -> Read<&Vec<ServerState>> {
         let asked = async || {
             let cluster = self.cluster()?;
-            Ok(join_all(self.servers().await?.iter().map(|server| servers::inspect(cluster, *server))).await)
+            Ok(join_all(self.servers().await?.iter().map(|server| inspect(cluster, *server))).await)
         };
         self.states.get_or_init(asked).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Checks whether the user has the permissions in all namespaces.
-    pub async fn rights(&self, asked: &Asked<'_>) -> Read<Judged> {
-        self.rights_in(asked, None).await
-    }
-
-    /// Checks whether the user has the permissions in one namespace, or in all namespaces.
-    pub async fn rights_in(&self, asked: &Asked<'_>, namespace: Option<&str>) -> Read<Judged> {
-        let (reading, changing) =
-            tokio::try_join!(self.granted(asked.reads, namespace), self.granted(asked.changes, namespace))?;
-        Ok(rights::judge(&reading, &changing, &asked.need, namespace))
-    }
-
-    /// Asks the API server whether the user has each permission, for example `get services`.
-    async fn granted(&self, rights: &Rights, namespace: Option<&str>) -> Read<Vec<Granted>> {
+    /// Asks the API server whether the user has each permission, for example `get services`, in one namespace or in all
+    /// namespaces.
+    pub async fn permissions(&self, rights: &Rights, namespace: Option<&str>) -> Read<Vec<Permission>> {
         let cluster = self.cluster()?;
         let each = rights.iter().flat_map(|(verbs, kind)| verbs.iter().map(move |verb| (*verb, *kind)));
         let answers = each.map(async |(verb, kind)| {
             let is_granted = cluster.may(verb, kind, namespace).await.map_err(unread)?;
-            Ok(Granted { permission: format!("{verb} {}", kind.1.replace('@', " ")), is_granted })
+            Ok(Permission { name: format!("{verb} {}", kind.1.replace('@', " ")), is_granted })
         });
         join_all(answers).await.into_iter().collect()
     }
 
-    /// Reads the objects of a type in all namespaces. The parts that no check needs are omitted.
-    pub async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(&self) -> Read<Vec<K>> {
+    /// Reads the objects of a type in all namespaces. [`Retained`] describes which fields are omitted.
+    pub async fn objects<K: Retained>(&self) -> Read<Vec<K>> {
         objects(self.cluster()?, None).await.map_err(unread)
     }
 
-    pub async fn nodes(&self) -> Read<&Vec<v1::Node>> {
+    /// Returns the Nodes.
+    pub async fn nodes(&self) -> Read<&Vec<Node>> {
         let read = async || self.objects().await;
         self.nodes.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    pub async fn pods(&self) -> Read<&Vec<v1::Pod>> {
+    /// Returns the Pods of all namespaces.
+    pub async fn pods(&self) -> Read<&Vec<TrimmedPod>> {
         let read = async || self.objects().await;
         self.pods.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    pub async fn services(&self) -> Read<&Vec<v1::Service>> {
+    /// Returns the Services of all namespaces.
+    pub async fn services(&self) -> Read<&Vec<TrimmedService>> {
         let read = async || self.objects().await;
         self.services.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
@@ -251,12 +232,12 @@ impl Reading {
     }
 }
 
-/// Reads the objects of a type in one namespace, or in all namespaces. The parts that no check needs are omitted.
-pub async fn objects<K: Typed + Metadata<Ty = ObjectMeta>>(
+/// Reads the objects of a type in one namespace, or in all namespaces. [`Retained`] describes which fields are omitted.
+pub async fn objects<K: Retained>(
     cluster: &Cluster,
     namespace: Option<&str>,
 ) -> Result<Vec<K>, ClusterError> {
-    cluster.objects_as(namespace, &|object| Some(kept(object))).await
+    cluster.objects_as(namespace, &|object| Some(K::of(object))).await
 }
 
 /// Reads the objects of a kind that has no Rust type. `managedFields` is omitted.

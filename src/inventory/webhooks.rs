@@ -17,7 +17,7 @@ use crate::kube_api::accessors::name;
 
 /// A webhook, with the parts that matter for a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Called {
+pub struct Webhook {
     /// Configuration and name of the webhook, for example `ValidatingWebhookConfiguration policies, webhook check.example`.
     pub name: String,
     /// Kinds of written objects for which the webhook is called, for example `Services`.
@@ -36,7 +36,7 @@ pub struct Called {
 
 /// Kinds of objects that pass admission during a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Admitted {
+pub enum AdmittedKind {
     /// Services that move (clients can update them during the move), shadows, and sentinels of barriers.
     Service,
     /// Copies of endpoints, for shadows of Services without a selector.
@@ -77,7 +77,7 @@ pub enum Admitted {
     Namespace,
 }
 
-impl Admitted {
+impl AdmittedKind {
     /// Returns the operations on this kind, as in the rules of webhooks. Pods are only created.
     fn operations(self) -> &'static [&'static str] {
         match self {
@@ -126,22 +126,26 @@ impl Admitted {
 
 /// An object that passes admission, with the parts that rules and selectors match.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Written {
-    kind: Admitted,
+pub struct AdmittedObject {
+    kind: AdmittedKind,
     /// Labels of the object's Namespace. For a Namespace, these are its own labels. `None` for other cluster-scoped objects.
     namespace: Option<Labels>,
     labels: Labels,
 }
 
-impl Written {
+impl AdmittedObject {
     /// Returns the object with the labels that selectors match. `namespaces`: labels of all Namespaces, by name. Returns `None`
     /// if the object's Namespace is not in `namespaces`, for example because it was deleted in the meantime.
-    pub fn of(kind: Admitted, object: &ObjectMeta, namespaces: &BTreeMap<String, Labels>) -> Option<Self> {
+    pub fn of(
+        kind: AdmittedKind,
+        object: &ObjectMeta,
+        namespaces: &BTreeMap<String, Labels>,
+    ) -> Option<Self> {
         let labels = object.labels.clone().unwrap_or_default();
         let namespace = match kind {
-            Admitted::ServiceCidr | Admitted::IpAddress => None,
+            AdmittedKind::ServiceCidr | AdmittedKind::IpAddress => None,
             // Same rule as `GetNamespaceLabels` (`predicates/namespace/matcher.go`, v1.36.3).
-            Admitted::Namespace => Some(labels.clone()),
+            AdmittedKind::Namespace => Some(labels.clone()),
             _ => Some(namespaces.get(object.namespace.as_ref()?)?.clone()),
         };
         Some(Self { kind, namespace, labels })
@@ -155,7 +159,7 @@ impl Written {
             list.iter().flatten().any(|text| wanted.contains(&text.as_str()))
         };
         let (_, group, versions, resource) = self.kind.names();
-        let is_in_one = self.namespace.is_some() && self.kind != Admitted::Namespace;
+        let is_in_one = self.namespace.is_some() && self.kind != AdmittedKind::Namespace;
         let scope = if is_in_one { "Namespaced" } else { "Cluster" };
         has(&rule.api_groups, &[group, "*"])
             && (has(&rule.api_versions, versions) || has(&rule.api_versions, &["*"]))
@@ -175,11 +179,11 @@ impl Written {
 }
 
 /// Returns the webhooks of these configurations, each with the kinds of objects in `written` for which the API server calls it.
-pub fn called(
+pub fn webhooks_for(
     mutating: Vec<MutatingWebhookConfiguration>,
     validating: Vec<ValidatingWebhookConfiguration>,
-    written: &[Written],
-) -> Vec<Called> {
+    written: &[AdmittedObject],
+) -> Vec<Webhook> {
     let told = |kind: &str, of: &str, webhook: ValidatingWebhook| {
         judged(format!("{kind} `{of}`, webhook `{}`", webhook.name), webhook, written)
     };
@@ -209,12 +213,12 @@ fn unchanging(webhook: MutatingWebhook) -> ValidatingWebhook {
     }
 }
 
-fn judged(name: String, webhook: ValidatingWebhook, written: &[Written]) -> Called {
+fn judged(name: String, webhook: ValidatingWebhook, written: &[AdmittedObject]) -> Webhook {
     let rules = webhook.rules.as_deref().unwrap_or_default();
     let met = written.iter().filter(|one| rules.iter().any(|rule| one.is_ruled_by(rule)));
     let asked: BTreeSet<&str> =
         met.clone().filter(|one| one.is_selected_by(&webhook)).map(|one| one.kind.names().0).collect();
-    Called {
+    Webhook {
         name,
         is_left_out: asked.is_empty() && met.count() > 0,
         asked,
@@ -225,7 +229,7 @@ fn judged(name: String, webhook: ValidatingWebhook, written: &[Written]) -> Call
     }
 }
 
-impl Called {
+impl Webhook {
     /// Returns whether the change fails if the webhook does not answer.
     pub fn is_needed(&self) -> bool {
         !self.asked.is_empty() && self.refuses
@@ -250,7 +254,7 @@ pub fn ready(slices: &[EndpointSlice]) -> usize {
 pub type Backends = BTreeMap<(String, String), Option<usize>>;
 
 /// Returns the webhooks that must answer but cannot. Each text includes the reason.
-pub fn dead(webhooks: &[Called], backends: &Backends) -> Vec<String> {
+pub fn dead(webhooks: &[Webhook], backends: &Backends) -> Vec<String> {
     let dead = webhooks.iter().filter(|webhook| webhook.is_needed()).filter_map(|webhook| {
         let service = webhook.service.as_ref()?;
         let what = match backends.get(service)? {
@@ -264,7 +268,7 @@ pub fn dead(webhooks: &[Called], backends: &Backends) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub mod testing {
+pub(crate) mod testing {
     //! Webhooks for tests.
 
     use serde_json::{Value, json};
@@ -276,29 +280,35 @@ pub mod testing {
     }
 
     /// Returns a Service in `shop`, a Service in `kube-system`, and address objects.
-    fn written() -> Vec<Written> {
+    fn written() -> Vec<AdmittedObject> {
         let namespaces = BTreeMap::from([
             ("shop".to_string(), labelled(&[("kubernetes.io/metadata.name", "shop"), ("team", "shop")])),
             ("kube-system".to_string(), labelled(&[("kubernetes.io/metadata.name", "kube-system")])),
         ]);
         let object = |namespace: &str, labels: Value| json!({"namespace": namespace, "labels": labels});
         let all = [
-            (Admitted::Service, object("shop", json!({"app": "web"}))),
-            (Admitted::Service, object("kube-system", json!({"app.kubernetes.io/managed-by": "netsurgeon"}))),
-            (Admitted::Service, object("gone", json!({"app": "web"}))),
-            (Admitted::EndpointSlice, object("shop", json!({"app.kubernetes.io/managed-by": "netsurgeon"}))),
-            (Admitted::ServiceCidr, json!({})),
-            (Admitted::IpAddress, json!({"labels": {"family": "IPv4"}})),
+            (AdmittedKind::Service, object("shop", json!({"app": "web"}))),
+            (
+                AdmittedKind::Service,
+                object("kube-system", json!({"app.kubernetes.io/managed-by": "netsurgeon"})),
+            ),
+            (AdmittedKind::Service, object("gone", json!({"app": "web"}))),
+            (
+                AdmittedKind::EndpointSlice,
+                object("shop", json!({"app.kubernetes.io/managed-by": "netsurgeon"})),
+            ),
+            (AdmittedKind::ServiceCidr, json!({})),
+            (AdmittedKind::IpAddress, json!({"labels": {"family": "IPv4"}})),
         ];
         let written =
-            |(kind, object)| Written::of(kind, &serde_json::from_value(object).unwrap(), &namespaces);
-        let found: Vec<Written> = all.into_iter().filter_map(written).collect();
+            |(kind, object)| AdmittedObject::of(kind, &serde_json::from_value(object).unwrap(), &namespaces);
+        let found: Vec<AdmittedObject> = all.into_iter().filter_map(written).collect();
         assert_eq!(found.len(), 5, "an object of a deleted Namespace is not written");
         found
     }
 
     /// Returns a webhook with these rules and other fields, and the kinds of the test objects for which it is called.
-    pub fn configured(rules: &Value, more: &Value) -> Vec<Called> {
+    pub fn configured(rules: &Value, more: &Value) -> Vec<Webhook> {
         let mut webhook = json!({"name": "check.example", "rules": rules});
         for (name, value) in more.as_object().unwrap() {
             webhook[name] = value.clone();
@@ -307,11 +317,12 @@ pub mod testing {
     }
 
     /// Returns the webhook of a configuration, and the kinds of objects in `written` for which it is called.
-    pub fn validating(webhook: &Value, written: &[Written]) -> Vec<Called> {
+    pub fn validating(webhook: &Value, written: &[AdmittedObject]) -> Vec<Webhook> {
         let configuration = json!({"metadata": {"name": "policies"}, "webhooks": [webhook]});
         let validating =
-            called(Vec::new(), vec![serde_json::from_value(configuration.clone()).unwrap()], written);
-        let mut mutating = called(vec![serde_json::from_value(configuration).unwrap()], Vec::new(), written);
+            webhooks_for(Vec::new(), vec![serde_json::from_value(configuration.clone()).unwrap()], written);
+        let mut mutating =
+            webhooks_for(vec![serde_json::from_value(configuration).unwrap()], Vec::new(), written);
         for one in &mut mutating {
             one.name = one.name.replace("Mutating", "Validating");
         }
@@ -393,7 +404,7 @@ mod tests {
     #[test]
     fn namespace_is_selected_by_its_own_labels() {
         let shop = serde_json::from_value(json!({"name": "shop", "labels": {"team": "shop"}})).unwrap();
-        let written = [Written::of(Admitted::Namespace, &shop, &BTreeMap::new()).unwrap()];
+        let written = [AdmittedObject::of(AdmittedKind::Namespace, &shop, &BTreeMap::new()).unwrap()];
         let is_asked = |scope: &str, selector: Value| {
             let rule = json!({
                 "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"], "operations": ["CREATE"], "scope": scope,

@@ -11,39 +11,11 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde_json::Value;
 
-use super::cni_agents::{agent, wanted};
+use super::network_plugins::{GENEVE, NetworkPlugin, PLUGINS, VXLAN, VXLAN_OF_LINUX, agent, wanted};
+use super::{list, text};
 use crate::ip::ServiceCidr;
 use crate::kube_api::accessors::{annotation, containers, name};
-use crate::preflight::{list, text};
 use crate::wire::yaml::Yaml;
-
-/// Namespaces and names of the ConfigMaps in the CNIs' own manifests.
-pub const CONFIG_MAPS: [(&str, &str); 8] = [
-    ("kube-system", "cilium-config"),
-    ("cilium", "cilium-config"),
-    ("kube-flannel", "kube-flannel-cfg"),
-    ("kube-system", "kube-flannel-cfg"),
-    ("kube-system", "canal-config"),
-    ("kube-system", "rke2-canal-config"),
-    ("kube-system", "calico-config"),
-    ("kube-system", "antrea-config"),
-];
-
-/// Other kinds of objects with settings, each with its API versions. The first version that the cluster serves is read.
-pub const KINDS: [(&[&str], &str); 5] = [
-    (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "IPPool"),
-    (&["crd.projectcalico.org/v1", "projectcalico.org/v3"], "FelixConfiguration"),
-    (&["operator.tigera.io/v1"], "Installation"),
-    (&["cilium.io/v2", "cilium.io/v2alpha1"], "CiliumPodIPPool"),
-    (&["kubeovn.io/v1"], "Subnet"),
-];
-
-/// Default VXLAN port in the Linux kernel. Flannel and Cilium use this port by default.
-pub const VXLAN_OF_LINUX: u16 = 8472;
-/// Standard VXLAN port (RFC 7348, section 5).
-pub const VXLAN: u16 = 4789;
-/// Standard Geneve port (RFC 8926, section 3.3).
-pub const GENEVE: u16 = 6081;
 
 /// The default range of Weave Net (`prog/weave-kube/launch.sh`, v2.8.1).
 const RANGE_OF_WEAVE: &str = "10.32.0.0/12";
@@ -56,17 +28,17 @@ const ANNOTATION_OF_FLANNEL: &str = "flannel.alpha.coreos.com/backend-type";
 const NET_CONF: &str = "net-conf.json";
 
 /// Ranges in use. Each has a text that describes where the range is used.
-pub type Taken = Vec<(String, ServiceCidr)>;
+pub type UsedRanges = Vec<(String, ServiceCidr)>;
 
-/// Settings that were found.
+/// NetworkSettings that were found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct NetworkSettings {
     /// Whether agents of the new CNI run.
     pub has_newcomer: bool,
     /// CNIs with running agents. Does not include the new CNI if agents of another CNI run.
     pub running: BTreeSet<&'static str>,
     /// Ranges for Pods, each with its source.
-    pub pools: Taken,
+    pub pools: UsedRanges,
     /// MTUs that are set by hand, each with the place where it is set.
     pub mtus: Vec<(String, u64)>,
     /// CNIs and the UDP ports of their tunnels.
@@ -76,16 +48,21 @@ pub struct Settings {
 /// Objects that contain settings.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// The ConfigMaps of [`CONFIG_MAPS`] that exist.
+    /// The ConfigMaps of network plug-ins that exist.
     pub config_maps: Vec<ConfigMap>,
-    /// The objects of [`KINDS`] that exist, each with its kind.
+    /// The other objects with settings, each with its kind.
     pub others: Vec<(&'static str, Value)>,
 }
 
 /// Reads the settings of the CNIs with running agents. Ignores leftover objects of other CNIs. Ignores objects of the new CNI
 /// (`to`, for example `Cilium`) if another CNI runs.
-pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Option<&str>) -> Settings {
-    let mut found = Settings { running: running(daemon_sets), ..Settings::default() };
+pub fn read(
+    sources: &Sources,
+    daemon_sets: &[DaemonSet],
+    nodes: &[Node],
+    to: Option<&str>,
+) -> NetworkSettings {
+    let mut found = NetworkSettings { running: running(daemon_sets), ..NetworkSettings::default() };
     let flannel =
         nodes.iter().any(|node| annotation(node, ANNOTATION_OF_FLANNEL) == "vxlan") && to != Some("Flannel");
     found.has_newcomer = to.is_some_and(|to| found.running.contains(to));
@@ -105,8 +82,8 @@ pub fn read(sources: &Sources, daemon_sets: &[DaemonSet], nodes: &[Node], to: Op
     if calicos.has_vxlan {
         found.tunnels.push(("Calico", calicos.port.unwrap_or(VXLAN)));
     }
-    for whose in ["OVN-Kubernetes", "Kube-OVN"] {
-        found.tunnels.extend(found.running.get(whose).map(|whose| (*whose, GENEVE)));
+    for plugin in PLUGINS.iter().filter(|plugin| found.running.contains(plugin.name)) {
+        found.tunnels.extend(plugin.tunnels.iter().map(|port| (plugin.name, *port)));
     }
     // If only agents of other CNIs run, the annotation is left over from an earlier Flannel.
     let mut confs = sources.config_maps.iter().filter_map(|object| object.data.as_ref()?.get(NET_CONF));
@@ -136,14 +113,13 @@ fn of(what: &str, object: &Value) -> String {
     format!("{what} `{}`", text(object, "/metadata/name"))
 }
 
-impl Settings {
+impl NetworkSettings {
+    fn is_running(&self, plugin: Option<&NetworkPlugin>) -> bool {
+        plugin.is_some_and(|plugin| self.running.contains(plugin.name))
+    }
+
     fn object(&mut self, kind: &str, object: &Value, calicos: &mut Calico) {
-        let whose = match kind {
-            "CiliumPodIPPool" => "Cilium",
-            "Subnet" => "Kube-OVN",
-            _ => "Calico",
-        };
-        if !self.running.contains(whose) {
+        if !self.is_running(NetworkPlugin::of_settings(kind)) {
             return;
         }
         match kind {
@@ -188,19 +164,14 @@ impl Settings {
     }
 
     fn config_map(&mut self, object: &ConfigMap) {
-        let whose = match name(object) {
-            "calico-config" => "Calico",
-            "cilium-config" => "Cilium",
-            "antrea-config" => "Antrea",
-            _ => "Flannel",
-        };
-        if !self.running.contains(whose) {
+        let plugin = NetworkPlugin::of_config_map(name(object));
+        if !self.is_running(plugin) {
             return;
         }
         let at = format!("ConfigMap `{}`", name(object));
         let data = object.data.as_ref();
         let told = |name: &str| data.and_then(|data| data.get(name)).map(String::as_str).unwrap_or_default();
-        match whose {
+        match plugin.map(|plugin| plugin.name).unwrap_or_default() {
             "Cilium" => self.cilium(&at, told),
             "Antrea" => self.antrea(&at, told("antrea-agent.conf")),
             _ => {
@@ -263,7 +234,6 @@ impl Settings {
             };
             match container.name.as_str() {
                 "weave" if self.running.contains("Weave Net") => {
-                    self.tunnels.extend([("Weave Net", 6783), ("Weave Net", 6784)]);
                     let range = Some(told("IPALLOC_RANGE")).filter(|range| !range.is_empty());
                     self.pool("`IPALLOC_RANGE` of Weave Net", range.unwrap_or(RANGE_OF_WEAVE));
                     self.mtu("`WEAVE_MTU` of Weave Net", parsed(told("WEAVE_MTU")));
@@ -319,11 +289,11 @@ mod tests {
     }
 
     /// Returns the settings of a cluster in which only this agent runs.
-    fn with(container: &str, sources: &Sources) -> Settings {
+    fn with(container: &str, sources: &Sources) -> NetworkSettings {
         read(sources, &[running(container, &json!([]))], &[], None)
     }
 
-    fn pools(settings: &Settings) -> Vec<String> {
+    fn pools(settings: &NetworkSettings) -> Vec<String> {
         settings.pools.iter().map(|(who, range)| format!("{range} {who}")).collect()
     }
 

@@ -1,17 +1,15 @@
 //! `names`: whether every name to change is in the zone, has its own records, and points to this cluster.
 
-pub(super) mod entries;
-
-use self::entries::{Entry, Selected, Unfit};
-use super::Dns;
+use crate::dns::reader::{CutoverReader, Entry, Selected, Unfit};
 use crate::nameserver::Kind;
-use crate::preflight::{Check, Judged, first_few};
+use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::and_more;
 
 /// The check.
-pub const CHECK: Check<Dns> = Check {
+pub const CHECK: Check<CutoverReader> = Check {
     name: "names",
     why: "a name that does not answer now cannot be verified later, and a name of another site must not move",
+    needs: &[Source::Api, Source::Mirror],
     judge: |dns| Box::pin(async { Ok(judge(&dns.zone.name, dns.selected().await?)) }),
 };
 

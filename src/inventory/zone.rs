@@ -6,13 +6,10 @@ use std::path::PathBuf;
 
 use tokio::sync::OnceCell;
 
-use crate::dns::{KeyFile, Service};
+use super::{KeyFile, Read, ReadError, ZoneService, unread};
 use crate::host::resolver::nameservers;
 use crate::nameserver::{Key, Kind, NameserverError, PORT, Record, RecordSet, Server, Soa, canonical};
-use crate::preflight::{Judged, Read};
 use crate::route53::{HostedZone, Listed, Route53, Route53Error};
-
-use super::unread;
 
 /// SOA record and name servers of a zone, as one server or resolver returns them.
 pub type Seen = (Option<Soa>, BTreeSet<String>);
@@ -85,10 +82,10 @@ impl Zone {
         self.resolver.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the result of a check that got an error from the resolver.
-    pub fn unresolved(&self, error: &NameserverError) -> Judged {
+    /// Returns the error of a reader that got an error from the resolver.
+    pub fn unresolved(&self, error: &NameserverError) -> ReadError {
         let hint = error.hint().map(|hint| format!("{hint}; or ")).unwrap_or_default();
-        Judged::unknown(
+        ReadError::unknown(
             format!("{}: {error}", self.resolver_by),
             format!("{hint}give another resolver that clients use: `--resolver ADDRESS[:PORT]`"),
         )
@@ -108,11 +105,11 @@ impl Zone {
             };
             let Some(at) = at else {
                 return Err(match zones.len() {
-                    0 => Judged::fail(
+                    0 => ReadError::fault(
                         format!("this account has no hosted zone `{}` in Route 53", self.name),
                         "check `--zone`, and the account of the credentials: `aws sts get-caller-identity`",
                     ),
-                    _ => Judged::fail(
+                    _ => ReadError::fault(
                         match id {
                             Some(id) => {
                                 format!(
@@ -149,9 +146,9 @@ impl Zone {
     }
 
     /// Returns the service that holds the zone, for a plan. `delay`: maximum time until ExternalDNS writes a change, in seconds.
-    pub async fn service(&self, delay: u64) -> Read<Service> {
+    pub async fn service(&self, delay: u64) -> Read<ZoneService> {
         if let Some(Hosted { zone, .. }) = self.hosted().await? {
-            return Ok(Service::Route53 { id: zone.id.clone(), private: zone.private });
+            return Ok(ZoneService::Route53 { id: zone.id.clone(), private: zone.private });
         }
         let key = self.key().map(|(key, file)| KeyFile {
             name: key.name(),
@@ -159,9 +156,9 @@ impl Zone {
         });
         let server = self.primary().await?.at();
         Ok(if self.is_published() {
-            Service::ExternalDns { server, delay }
+            ZoneService::ExternalDns { server, delay }
         } else {
-            Service::Rfc2136 { server, key }
+            ZoneService::Rfc2136 { server, key }
         })
     }
 
@@ -184,7 +181,7 @@ impl Zone {
             };
             if host.is_empty() {
                 let seen = format!("{} finds no zone `{}`", self.resolver_by, self.name);
-                return Err(Judged::fail(
+                return Err(ReadError::fault(
                     seen,
                     "give the server that accepts updates of the zone: `--server`",
                 ));
@@ -198,7 +195,7 @@ impl Zone {
     async fn find(&self, host: &str) -> Read<IpAddr> {
         let found = self.resolver()?.addresses(host).await.map_err(|error| self.unresolved(&error))?;
         found.first().copied().ok_or_else(|| {
-            Judged::fail(
+            ReadError::fault(
                 NameserverError::NoAddress { name: host.to_string() }.to_string(),
                 "repair its record, or give the address of the server that accepts updates: `--server`",
             )
@@ -313,7 +310,7 @@ impl Zone {
 fn found_resolver(named: Option<&str>) -> Read<Server> {
     if let Some(named) = named {
         let at = address(named).ok_or_else(|| {
-            Judged::unknown(
+            ReadError::unknown(
                 format!("`--resolver {named}`: this is not an IP address"),
                 "give an address: `--resolver ADDRESS` or `--resolver ADDRESS:PORT`",
             )
@@ -323,7 +320,7 @@ fn found_resolver(named: Option<&str>) -> Read<Server> {
     let found =
         nameservers().map_err(|error| unread(format!("cannot read the resolvers of this host: {error}")))?;
     let first = found.first().ok_or_else(|| {
-        Judged::unknown("`/etc/resolv.conf` of this host lists no resolver", "give one: `--resolver`")
+        ReadError::unknown("`/etc/resolv.conf` of this host lists no resolver", "give one: `--resolver`")
     })?;
     Ok(Server::new(SocketAddr::new(*first, PORT), None))
 }
@@ -340,12 +337,12 @@ fn with_port(text: &str) -> (String, u16) {
     (canonical(host), port)
 }
 
-/// Returns the result of a check that got an error from a name server.
-pub fn unanswered(error: &NameserverError) -> Judged {
-    Judged::unknown(error.to_string(), error.hint().unwrap_or_default())
+/// Returns the error of a reader that got an error from a name server.
+pub fn unanswered(error: &NameserverError) -> ReadError {
+    ReadError::unknown(error.to_string(), error.hint().unwrap_or_default())
 }
 
-/// Returns the result of a check that got an error from Route 53.
-pub fn refused(error: &Route53Error) -> Judged {
-    Judged::unknown(error.to_string(), error.hint())
+/// Returns the error of a reader that got an error from Route 53.
+pub fn refused(error: &Route53Error) -> ReadError {
+    ReadError::unknown(error.to_string(), error.hint())
 }

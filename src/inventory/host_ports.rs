@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
+use crate::inventory::pod::TrimmedPod;
 
 /// A host port and its protocol.
 pub type Port<'p> = (u16, &'p str);
@@ -10,7 +10,7 @@ pub type Port<'p> = (u16, &'p str);
 /// Returns the host ports of a Pod. For a Pod in the host network, the API server sets a host port for each port that a container
 /// declares (`defaultHostNetworkPorts`, `pkg/apis/core/v1/defaults.go`, v1.36.3). The ports of an init container count only if it
 /// is a sidecar (`GetHostPorts`, `pkg/scheduler/util/utils.go`).
-pub fn ports(pod: &Pod) -> BTreeSet<Port<'_>> {
+pub fn ports(pod: &TrimmedPod) -> BTreeSet<Port<'_>> {
     let Some(spec) = &pod.spec else { return BTreeSet::new() };
     let beside = spec.init_containers.iter().flatten();
     let beside = beside.filter(|one| one.restart_policy.as_deref() == Some("Always"));
@@ -23,14 +23,14 @@ pub fn ports(pod: &Pod) -> BTreeSet<Port<'_>> {
 }
 
 #[cfg(test)]
-pub mod testing {
+pub(crate) mod testing {
     //! Pods with a host port for tests.
 
     use serde_json::json;
 
     use super::*;
 
-    pub fn pod(container: &str, on_the_host: bool, port: u16, protocol: &str) -> Pod {
+    pub fn pod(container: &str, on_the_host: bool, port: u16, protocol: &str) -> TrimmedPod {
         let ports = json!([{"containerPort": port, "hostPort": port, "protocol": protocol}]);
         let pod = json!({
             "metadata": {"namespace": "shop", "name": container},

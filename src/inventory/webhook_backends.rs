@@ -4,22 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::{Reading, unread};
+use super::webhooks::{AdmittedObject, Backends, Webhook, ready, webhooks_for};
+use super::{ClusterReader, Read, unread};
 use crate::kube_api::Node;
-use crate::preflight::Read;
-use crate::preflight::facts::webhooks::{Backends, Called, Written, called, ready};
 
 /// Namespace and name of a Service.
-pub(crate) type Of = (String, String);
+type ServiceName = (String, String);
 
-impl Reading {
+impl ClusterReader {
     /// Returns the webhooks, each with the kinds of objects in `written` for which the API server calls it.
-    pub async fn called(&self, written: &[Written]) -> Read<Vec<Called>> {
-        Ok(called(self.objects().await?, self.objects().await?, written))
+    pub async fn webhooks_for(&self, written: &[AdmittedObject]) -> Read<Vec<Webhook>> {
+        Ok(webhooks_for(self.objects().await?, self.objects().await?, written))
     }
 
     /// Returns the number of ready endpoints of each Service that serves a required webhook.
-    pub async fn backends(&self, webhooks: &[Called]) -> Read<Backends> {
+    pub async fn backends(&self, webhooks: &[Webhook]) -> Read<Backends> {
         let (cluster, mut backends) = (self.cluster()?, BTreeMap::new());
         for (namespace, name) in needed(webhooks) {
             let service = cluster.object::<Service>(Some(&namespace), &name).await.map_err(unread)?;
@@ -33,7 +32,7 @@ impl Reading {
     }
 
     /// Returns the Services of required webhooks that have only node addresses as endpoints.
-    pub async fn on_the_host(&self, webhooks: &[Called]) -> Read<BTreeSet<Of>> {
+    pub async fn on_the_host(&self, webhooks: &[Webhook]) -> Read<BTreeSet<ServiceName>> {
         let cluster = self.cluster()?;
         let nodes = self.nodes().await?.iter().map(Node::of);
         let of_nodes: BTreeSet<String> =
@@ -52,6 +51,6 @@ impl Reading {
 }
 
 /// Returns the Services that serve required webhooks.
-fn needed(webhooks: &[Called]) -> BTreeSet<Of> {
+fn needed(webhooks: &[Webhook]) -> BTreeSet<ServiceName> {
     webhooks.iter().filter(|one| one.is_needed()).filter_map(|one| one.service.clone()).collect()
 }

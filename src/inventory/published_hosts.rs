@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::Metadata;
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use crate::dns::{Object, ObjectKind};
+use super::host_object::{HostObject, HostObjectKind};
+use super::{list, subject, text};
+use crate::inventory::service::TrimmedService;
 use crate::kube_api::accessors;
 use crate::nameserver::canonical;
-use crate::preflight::{list, subject, text};
 
 /// An external name of an object. The names of one object share its other data, because one object can have tens of thousands of
 /// names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exposed {
+pub struct PublishedHost {
     /// The name. It can start with `*.`.
     pub name: String,
     /// The object that contains the name, as text.
@@ -40,7 +40,7 @@ pub struct Exposed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The object.
-    pub object: Object,
+    pub object: HostObject,
     /// Annotations of the object.
     pub annotations: BTreeMap<String, String>,
     /// Every name that ExternalDNS can publish from the object, including hosts in its TLS section and internal names.
@@ -49,7 +49,7 @@ pub struct Source {
 
 impl Source {
     fn of(
-        kind: ObjectKind,
+        kind: HostObjectKind,
         object: &impl Metadata<Ty = ObjectMeta>,
         hosts: &BTreeSet<String>,
         annotations: &BTreeSet<String>,
@@ -60,7 +60,7 @@ impl Source {
         let names = names.collect();
         let metadata = object.metadata();
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
-        let object = Object { kind, namespace: text(&metadata.namespace), name: text(&metadata.name) };
+        let object = HostObject { kind, namespace: text(&metadata.namespace), name: text(&metadata.name) };
         Self { object, annotations: metadata.annotations.clone().unwrap_or_default(), names }
     }
 
@@ -81,13 +81,13 @@ fn beside(key: &str, name: &str) -> String {
 
 /// Returns the external names of the objects. `routes`: routes of the Gateway API, by kind; a route has the addresses of its
 /// Gateways. `annotations`: keys of annotations that contain host names.
-pub fn exposed(
+pub fn published_hosts(
     ingresses: &[Ingress],
-    services: &[Service],
+    services: &[TrimmedService],
     routes: &[(&str, Vec<Value>)],
     gateways: &[Value],
     annotations: &BTreeSet<String>,
-) -> Vec<Exposed> {
+) -> Vec<PublishedHost> {
     let mut found = Vec::new();
     for ingress in ingresses {
         found.extend(of_ingress(ingress, annotations));
@@ -97,11 +97,11 @@ pub fn exposed(
         let namespace = service.metadata.namespace.clone().unwrap_or_default();
         let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
         let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
-        let source = Source::of(ObjectKind::Service, service, &BTreeSet::new(), annotations);
+        let source = Source::of(HostObjectKind::Service, service, &BTreeSet::new(), annotations);
         let at =
             source.targets(annotations).unwrap_or_else(|| addresses(at.map(|one| (&one.ip, &one.hostname))));
         let (at, source) = (Arc::new(at), Arc::new(source));
-        found.extend(annotated(service, annotations).map(|name| Exposed {
+        found.extend(annotated(service, annotations).map(|name| PublishedHost {
             name,
             by: by.clone(),
             namespace: namespace.clone(),
@@ -118,7 +118,7 @@ pub fn exposed(
     found
 }
 
-fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<Exposed> {
+fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<PublishedHost> {
     let spec = || ingress.spec.iter();
     let with_tls = spec().flat_map(|spec| spec.tls.iter().flatten());
     let with_tls: BTreeSet<String> =
@@ -130,12 +130,12 @@ fn of_ingress(ingress: &Ingress, annotations: &BTreeSet<String>) -> Vec<Exposed>
     let names: BTreeSet<String> = plain.union(&with_tls).filter(|host| !host.is_empty()).cloned().collect();
     let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let at = balancer.into_iter().flat_map(|balancer| balancer.ingress.iter().flatten());
-    let source = Source::of(ObjectKind::Ingress, ingress, &names, annotations);
+    let source = Source::of(HostObjectKind::Ingress, ingress, &names, annotations);
     let at = source.targets(annotations).unwrap_or_else(|| addresses(at.map(|one| (&one.ip, &one.hostname))));
     let by = format!("Ingress {}", accessors::subject(ingress));
     let (at, source) = (Arc::new(at), Arc::new(source));
     let namespace = ingress.metadata.namespace.clone().unwrap_or_default();
-    let exposed = |name: String| Exposed {
+    let exposed = |name: String| PublishedHost {
         has_tls: is_covered(&with_tls, &name),
         is_tls_only: !plain.contains(&name),
         by: by.clone(),
@@ -151,7 +151,7 @@ fn of_route(
     (kind, route): (&str, &Value),
     gateways: &BTreeMap<String, &Value>,
     annotations: &BTreeSet<String>,
-) -> Vec<Exposed> {
+) -> Vec<PublishedHost> {
     let own = text(route, "/metadata/namespace");
     let (mut at, mut has_tls, mut listened) = (BTreeSet::new(), false, BTreeSet::new());
     for parent in list(route, "/spec/parentRefs") {
@@ -178,7 +178,7 @@ fn of_route(
     let keys = keys.filter(|(key, _)| annotations.contains(*key));
     names.extend(keys.filter_map(|(_, value)| value.as_str()).flat_map(in_list));
     let at = Arc::new(at);
-    let exposed = |name: String| Exposed {
+    let exposed = |name: String| PublishedHost {
         name,
         by: by.clone(),
         namespace: own.to_string(),
@@ -235,7 +235,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::preflight::facts::external_dns::annotations;
+    use crate::inventory::external_dns::annotations;
 
     #[test]
     fn names_come_from_rules_annotations_and_routes() {
@@ -263,11 +263,11 @@ mod tests {
         without["spec"]["hostnames"] = json!(null);
         let gateways = [gateway];
         let routes = |route| [("HTTPRoute", vec![route])];
-        let listened = exposed(&[], &[], &routes(without), &gateways, &BTreeSet::new());
+        let listened = published_hosts(&[], &[], &routes(without), &gateways, &BTreeSet::new());
         assert_eq!(listened[0].name, "by-listener.example.com");
         let (ingress, service) =
             (serde_json::from_value(ingress).unwrap(), serde_json::from_value(service).unwrap());
-        let found = exposed(&[ingress], &[service], &routes(route), &gateways, &annotations(&[]));
+        let found = published_hosts(&[ingress], &[service], &routes(route), &gateways, &annotations(&[]));
         let told: Vec<_> = found.iter().map(|one| (one.name.as_str(), one.has_tls, one.at.len())).collect();
         let expected = [
             ("*.example.com", true, 2),

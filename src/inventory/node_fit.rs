@@ -1,30 +1,31 @@
 //! Checks which nodes accept a Pod, based on node selectors, required affinity, and taints.
 
 use k8s_openapi::api::core::v1::{
-    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration,
 };
 
+use crate::inventory::pod::TrimmedPodSpec;
 use crate::kube_api::accessors::Labels;
 use crate::kube_api::accessors::{labels, name};
 
 /// Returns whether a node accepts a Pod: the Pod's `nodeName` is not another node, the node is not cordoned, the Pod's
 /// requirements select the node, and the Pod tolerates the taints of the node.
-pub fn takes(node: &Node, spec: &PodSpec) -> bool {
+pub fn takes(node: &Node, spec: &TrimmedPodSpec) -> bool {
     is_given(node, spec) && would_take(node, spec)
 }
 
 /// Returns whether a node accepts a Pod, regardless of the Pod's `nodeName`.
-pub fn would_take(node: &Node, spec: &PodSpec) -> bool {
+pub fn would_take(node: &Node, spec: &TrimmedPodSpec) -> bool {
     !is_closed(node) && untolerated(spec, node).is_none() && is_selected(node, spec)
 }
 
 /// Returns a key with a Pod's requirements for its node. Nodes that accept a Pod also accept the other Pods with the same key.
-pub fn wish(spec: &PodSpec) -> String {
+pub fn wish(spec: &TrimmedPodSpec) -> String {
     format!("{:?}", (&spec.node_selector, required(spec), &spec.tolerations))
 }
 
 /// Returns the required node affinity of a Pod.
-pub fn required(spec: &PodSpec) -> Option<&NodeSelector> {
+pub fn required(spec: &TrimmedPodSpec) -> Option<&NodeSelector> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     affinity.required_during_scheduling_ignored_during_execution.as_ref()
 }
@@ -36,7 +37,7 @@ pub fn is_closed(node: &Node) -> bool {
 
 /// Returns the first taint of a node that a Pod does not tolerate (`ToleratesTaint`,
 /// `k8s.io/component-helpers/scheduling/corev1/helpers.go`, v1.36.3).
-pub fn untolerated<'n>(spec: &PodSpec, node: &'n Node) -> Option<&'n Taint> {
+pub fn untolerated<'n>(spec: &TrimmedPodSpec, node: &'n Node) -> Option<&'n Taint> {
     let repels = |taint: &&Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
     let mut taints = node.spec.as_ref()?.taints.iter().flatten().filter(repels);
     taints.find(|taint| !spec.tolerations.iter().flatten().any(|one| tolerates(one, taint)))
@@ -56,19 +57,19 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 /// Returns whether a Pod's own requirements select a node.
-pub fn is_wanted(spec: &PodSpec, node: &Node) -> bool {
+pub fn is_wanted(spec: &TrimmedPodSpec, node: &Node) -> bool {
     is_given(node, spec) && is_selected(node, spec)
 }
 
 /// Returns whether the Pod's `nodeName` is empty or this node.
-fn is_given(node: &Node, spec: &PodSpec) -> bool {
+fn is_given(node: &Node, spec: &TrimmedPodSpec) -> bool {
     spec.node_name.as_deref().is_none_or(|named| named.is_empty() || named == name(node))
 }
 
 /// Returns whether a Pod's node selector and required affinity select a node (`GetRequiredNodeAffinity`,
 /// `k8s.io/component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go`, v1.36.3). One of the terms must match; an empty
 /// term matches no node.
-fn is_selected(node: &Node, spec: &PodSpec) -> bool {
+fn is_selected(node: &Node, spec: &TrimmedPodSpec) -> bool {
     let own = labels(node);
     let mut pairs = spec.node_selector.iter().flatten();
     let fields = Labels::from([("metadata.name".to_string(), name(node).to_string())]);

@@ -3,10 +3,11 @@
 use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Volume};
+use k8s_openapi::api::core::v1::{PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::copied::is_made_anew;
+use super::kinds::is_made_anew;
+use crate::inventory::pod::TrimmedPodSpec;
 use crate::kube_api::accessors::{Labels, namespace, subject};
 
 /// A Pod template.
@@ -23,7 +24,7 @@ pub struct Template {
     /// Whether the object runs no Pod in the source, because it has no replicas, is suspended, or selects no node.
     pub is_idle: bool,
     /// `spec` of the template's Pods.
-    pub spec: PodSpec,
+    pub spec: TrimmedPodSpec,
 }
 
 /// A kind of object that has a Pod template.
@@ -98,7 +99,7 @@ pub fn templates<K: Templated>(objects: Vec<K>) -> Vec<Template> {
         let (namespace, is_idle) = (namespace(&object).to_string(), object.is_idle());
         let PodTemplateSpec { metadata, spec } = object.template()?;
         let labels = metadata.and_then(|metadata| metadata.labels).unwrap_or_default();
-        Some(Template { of, kind: K::KIND, namespace, labels, is_idle, spec: spec? })
+        Some(Template { of, kind: K::KIND, namespace, labels, is_idle, spec: spec?.into() })
     };
     let objects = objects.into_iter();
     objects
@@ -115,7 +116,7 @@ impl Template {
 }
 
 #[cfg(test)]
-pub mod testing {
+pub(crate) mod testing {
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(templates::<Job>(typed(json!([job]))).len(), 1);
         job["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
         assert!(templates::<Job>(typed(json!([job]))).is_empty(), "it would run again");
-        let spec = json!({"hostname": "x"});
+        let spec = json!({"nodeName": "x"});
         let nightly =
             json!({"metadata": {}, "spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}});
         assert_eq!(templates::<CronJob>(vec![typed(nightly)])[0].spec, typed(spec));

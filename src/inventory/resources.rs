@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Node, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Node, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource;
 
 use super::quantity::Quantity;
+use crate::inventory::pod::{TrimmedContainer, TrimmedPodSpec};
 
 /// Highest accepted usage in percent. A higher usage leaves no room for the failure of a node, or for the extra Pods of a
 /// rollout.
@@ -13,9 +14,9 @@ pub const CLOSE: i128 = 80;
 
 /// Amounts of resources, such as `cpu`, `pods` and `nvidia.com/gpu`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Room(BTreeMap<String, Quantity>);
+pub struct Resources(BTreeMap<String, Quantity>);
 
-impl Room {
+impl Resources {
     /// Reads the amounts in a list such as `requests`. Invalid amounts are dropped.
     fn at(list: Option<&BTreeMap<String, resource::Quantity>>) -> Self {
         let read = |(name, amount): (&String, &resource::Quantity)| {
@@ -113,13 +114,13 @@ impl Room {
 /// instead. If the Pod itself has requests, these count instead. The overhead of the Pod is added, and the resource `pods` is 1.
 /// If there is no request for a resource, its limit counts. The API server sets this default in Pods, but not in templates
 /// (`SetDefaults_Pod`, `pkg/apis/core/v1/defaults.go`).
-pub fn requested(spec: &PodSpec) -> Room {
-    let add = |sum: Room, container: &Container| {
+pub fn requested(spec: &TrimmedPodSpec) -> Resources {
+    let add = |sum: Resources, container: &TrimmedContainer| {
         let [requests, limits] = amounts(container.resources.as_ref());
         sum.plus(&requests.or(limits))
     };
-    let running = spec.containers.iter().fold(Room::default(), add);
-    let (mut beside, mut most) = (Room::default(), Room::default());
+    let running = spec.containers.iter().fold(Resources::default(), add);
+    let (mut beside, mut most) = (Resources::default(), Resources::default());
     for container in spec.init_containers.iter().flatten() {
         let now = add(beside.clone(), container);
         if container.restart_policy.as_deref() == Some("Always") {
@@ -132,13 +133,13 @@ pub fn requested(spec: &PodSpec) -> Room {
         room.0.retain(|name, _| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-"));
         room
     });
-    requests.or(sum).or(limits).plus(&Room::at(spec.overhead.as_ref())).plus(&Room::pods(1))
+    requests.or(sum).or(limits).plus(&Resources::at(spec.overhead.as_ref())).plus(&Resources::pods(1))
 }
 
 /// Returns the requests and the limits.
-fn amounts(resources: Option<&ResourceRequirements>) -> [Room; 2] {
+fn amounts(resources: Option<&ResourceRequirements>) -> [Resources; 2] {
     let lists = resources.map(|told| [told.requests.as_ref(), told.limits.as_ref()]);
-    lists.unwrap_or_default().map(Room::at)
+    lists.unwrap_or_default().map(Resources::at)
 }
 
 #[cfg(test)]
@@ -147,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    fn requested(spec: &Value) -> Room {
+    fn requested(spec: &Value) -> Resources {
         super::requested(&serde_json::from_value(spec.clone()).unwrap())
     }
 
@@ -155,10 +156,10 @@ mod tests {
         json!({"resources": {"requests": {"cpu": cpu, "memory": memory}}})
     }
 
-    fn room(cpu: &str, memory: &str) -> Room {
+    fn room(cpu: &str, memory: &str) -> Resources {
         let list = [("cpu", cpu), ("memory", memory), ("pods", "1")];
         let list = list.map(|(name, amount)| (name.to_string(), resource::Quantity(amount.to_string())));
-        Room::at(Some(&list.into()))
+        Resources::at(Some(&list.into()))
     }
 
     #[test]
@@ -174,7 +175,7 @@ mod tests {
         let mut said = spec;
         said["resources"] = json!({"requests": {"cpu": "3"}, "limits": {"memory": "8Gi"}});
         assert_eq!(requested(&said), room("3.01", "1035Mi"), "the Pod itself sets its CPU");
-        assert_eq!(requested(&json!({"containers": [{}]})), Room::pods(1));
+        assert_eq!(requested(&json!({"containers": [{}]})), Resources::pods(1));
         let limited = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}});
         assert_eq!(requested(&json!({"containers": [{"resources": limited}]})), room("1", "1Gi"));
         let whole = json!({"limits": {"cpu": "2", "memory": "1Gi"}});

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::exposed::{Exposed, Source};
-use super::external_dns::{self, Controller, prefixes};
-use crate::dns::Published;
 use crate::dns::external_dns::{owner, resource};
+use crate::dns::published::Published;
+use crate::inventory::external_dns::{self, Controller, prefixes};
+use crate::inventory::published_hosts::{PublishedHost, Source};
 use crate::nameserver::RecordSet;
-use crate::preflight::first_few;
+use crate::words::first_few;
 
 /// Returns the object from which ExternalDNS publishes a name, or the reason why a change of annotations cannot move the name.
 /// `sets`: records of the name. `owned`: ownership records of the name. `exposed`: external names of the cluster.
@@ -15,7 +15,7 @@ pub fn published(
     name: &str,
     sets: &[RecordSet],
     owned: &[RecordSet],
-    exposed: &[Exposed],
+    exposed: &[PublishedHost],
     controllers: &[Controller],
 ) -> Result<Published, String> {
     let owners: BTreeSet<String> =
@@ -69,10 +69,10 @@ pub fn published(
 /// contain the name, if the object is an HTTPRoute, or if it contains another name, too.
 fn object<'e>(
     name: &str,
-    exposed: &'e [Exposed],
+    exposed: &'e [PublishedHost],
 ) -> Result<(&'e Source, &'e str, &'e BTreeSet<String>), String> {
-    let with_name: Vec<&Exposed> = exposed.iter().filter(|one| one.name == name).collect();
-    let [Exposed { source: Some(source), by, at, .. }] = with_name.as_slice() else {
+    let with_name: Vec<&PublishedHost> = exposed.iter().filter(|one| one.name == name).collect();
+    let [PublishedHost { source: Some(source), by, at, .. }] = with_name.as_slice() else {
         let by: Vec<String> = with_name.iter().map(|one| one.by.clone()).collect();
         return Err(match by.as_slice() {
             [] => "no object in this cluster contains this name".to_string(),
@@ -102,14 +102,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::dns::{Object, ObjectKind};
+    use crate::inventory::external_dns::testing::controller;
+    use crate::inventory::host_object::{HostObject, HostObjectKind};
     use crate::nameserver::Kind;
-    use crate::preflight::facts::external_dns::testing::controller;
 
-    fn exposed(name: &str, object: &str, more: &[&str]) -> Exposed {
-        let object = Object { kind: ObjectKind::Ingress, namespace: "shop".into(), name: object.into() };
+    fn exposed(name: &str, object: &str, more: &[&str]) -> PublishedHost {
+        let object =
+            HostObject { kind: HostObjectKind::Ingress, namespace: "shop".into(), name: object.into() };
         let names = [name].iter().chain(more).map(ToString::to_string).collect();
-        Exposed {
+        PublishedHost {
             name: name.into(),
             by: object.to_string(),
             namespace: "shop".into(),
@@ -120,7 +121,7 @@ mod tests {
         }
     }
 
-    fn judged(exposed: &[Exposed], data: &str, own: &[Controller]) -> Result<Published, String> {
+    fn judged(exposed: &[PublishedHost], data: &str, own: &[Controller]) -> Result<Published, String> {
         let name = "www.example.com";
         let sets = [RecordSet::new(name, Kind::A, 60, vec![data.to_string()])];
         let record =
@@ -138,8 +139,9 @@ mod tests {
         assert_eq!((found.object.to_string(), found.before.len()), ("Ingress `shop/web`".to_string(), 4));
         let own = [controller("blue", &["--annotation-prefix=dns.example/"])];
         assert_eq!(judged(std::slice::from_ref(&www), "192.0.2.1", &own).unwrap().before.len(), 2);
-        let reason =
-            |exposed: &[Exposed], data: &str, own: &[Controller]| judged(exposed, data, own).unwrap_err();
+        let reason = |exposed: &[PublishedHost], data: &str, own: &[Controller]| {
+            judged(exposed, data, own).unwrap_err()
+        };
         let one = std::slice::from_ref(&www);
         assert!(reason(one, "192.0.2.1", &[controller("red", &[])]).starts_with("no ExternalDNS"));
         assert!(
@@ -152,7 +154,7 @@ mod tests {
         assert!(reason(&twice, "192.0.2.1", &blue).starts_with("several objects contain this name"));
         let both = [exposed("www.example.com", "web", &["shop.example.com"])];
         assert!(reason(&both, "192.0.2.1", &blue).contains("also names `shop.example.com`"));
-        let route = [Exposed { source: None, by: "HTTPRoute `shop/web`".into(), ..www.clone() }];
+        let route = [PublishedHost { source: None, by: "HTTPRoute `shop/web`".into(), ..www.clone() }];
         assert!(reason(&route, "192.0.2.1", &blue).starts_with("HTTPRoute"));
         let elsewhere = [exposed("www.example.com", "other", &[])];
         assert!(reason(&elsewhere, "192.0.2.1", &blue).contains("names a different object"));

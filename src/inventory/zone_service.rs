@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::mix::Split;
+use crate::nameserver::Key;
+use crate::session::Failure;
 
 /// The DNS provider that hosts a zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "provider", rename_all = "kebab-case")]
-pub enum Service {
+pub enum ZoneService {
     /// Name servers that accept dynamic updates (RFC 2136).
     #[serde(rename = "rfc2136")]
     Rfc2136 {
@@ -39,7 +40,7 @@ pub enum Service {
     },
 }
 
-impl Service {
+impl ZoneService {
     /// Returns the TSIG key that signs updates.
     pub fn key(&self) -> Option<&KeyFile> {
         match self {
@@ -48,17 +49,14 @@ impl Service {
         }
     }
 
-    /// Returns how the provider splits clients between old and new targets.
-    pub(super) fn split(&self) -> Split {
-        match self {
-            Self::Rfc2136 { .. } | Self::ExternalDns { .. } => Split::Addresses,
-            Self::Route53 { .. } => Split::Weights,
-        }
+    /// Returns whether a share of the clients can be set with weights. Otherwise the share depends on the addresses in an answer.
+    pub fn has_weights(&self) -> bool {
+        matches!(self, Self::Route53 { .. })
     }
 }
 
 /// Formats the provider, for example as `192.0.2.53:53 (key `mover`)` or as `Route 53, hosted zone Z123 (private)`.
-impl fmt::Display for Service {
+impl fmt::Display for ZoneService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rfc2136 { server, key: Some(key) } => write!(f, "{server} (key `{}`)", key.name),
@@ -78,4 +76,15 @@ pub struct KeyFile {
     pub name: String,
     /// Path of the key file on the machine that created the plan. On another machine, the user gives the path on that machine.
     pub file: PathBuf,
+}
+
+/// Reads a TSIG key from a file.
+pub fn read_key(path: &Path) -> Result<Key, Failure> {
+    let doing = || format!("cannot use the key in `{}`", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::from(error).context(doing()))?;
+    let text = zeroize::Zeroizing::new(text);
+    Key::parse(&text).map_err(|error| {
+        let hint = error.hint().unwrap_or_default();
+        Failure::refused(error.to_string()).context(doing()).hint(hint)
+    })
 }

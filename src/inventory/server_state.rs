@@ -17,7 +17,7 @@ pub struct ServerState {
 }
 
 /// Reads the state of an API server.
-pub(super) async fn inspect(cluster: &Cluster, server: ApiServer) -> ServerState {
+pub async fn inspect(cluster: &Cluster, server: ApiServer) -> ServerState {
     let at = server.to_string();
     let client = match cluster.dial(server).await {
         Ok(client) => client,
