@@ -8,9 +8,7 @@ use serde::Serialize;
 use super::{CutoverRunArgs, GiveUpArgs, KeyArgs, Origin, describe, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
-use crate::dns::run::{
-    CutoverSession, Goal, PLANNED_ROLLBACK, Ran, Whereabouts, changed_by_another, of_plan,
-};
+use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another, of_plan};
 use crate::dns::{Cutover, KIND, PLANNED_ROLLBACK, Situation, Standing, Whereabouts};
 use crate::operation::{Plan, Status, Stuck, Summary, Waiver};
 use crate::session::gates::GateSettings;
