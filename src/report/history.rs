@@ -276,7 +276,8 @@ fn goes_on(span: &Span, stage: usize, back: bool) -> bool {
 fn between(runs: &[Run], moments: &[Moment]) -> Vec<Pause> {
     let pairs = runs.iter().zip(runs.iter().skip(1));
     let pauses = pairs.filter_map(|(run, next)| {
-        let steps = moments.iter().map(|moment| moment.time).filter(|time| *time <= next.started);
+        // A step in the second in which the next run started is a step of that run: it first waited for the lease.
+        let steps = moments.iter().map(|moment| moment.time).filter(|time| *time < next.started);
         let from = run.ended.unwrap_or_else(|| steps.max().unwrap_or(run.started).max(run.started));
         let waits = run.status == Some(Status::WaitingForManualStep);
         let external = run.manual_step.clone().filter(|_| waits);

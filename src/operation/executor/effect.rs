@@ -46,8 +46,8 @@ impl<E: Effect> StepRunner<'_, E> {
         let (before, made) =
             (before.map_or(Value::Null, |value| *value), made.map_or(Value::Null, |value| *value));
         let fence = InLedger(self.ledger);
-        let (step_id, records, stop) = (&step.id, &records, self.stop);
-        let mut doing = Doing { step: step_id, effect, back, before, made, records, fence: &fence, stop };
+        let (id, records, stop) = (&step.id, &records, self.stop);
+        let mut doing = Doing { step: id, effect, back, before, made, records, fence: &fence, stop };
         if matches!(state, Some(State::Started | State::UndoStarted)) {
             // A new holder can have done the effect. This process must not take that for its own effect.
             self.make_sure_of_guards().await?;
