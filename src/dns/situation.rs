@@ -79,13 +79,11 @@ impl Standing {
 
     /// Returns a remark about the name: that it was given up, or why its last change was skipped.
     pub fn remark(&self) -> Option<String> {
-        match &self.given_up {
-            Some(waiver) => Some(waiver.to_string()),
-            None => {
-                let at = self.skipped_at.map(|at| format!("at {}: ", instant(at))).unwrap_or_default();
-                self.skipped.as_ref().map(|why| format!("{at}{why}"))
-            }
+        if let Some(waiver) = &self.given_up {
+            return Some(waiver.to_string());
         }
+        let at = self.skipped_at.map(|at| format!("at {}: ", instant(at))).unwrap_or_default();
+        self.skipped.as_ref().map(|why| format!("{at}{why}"))
     }
 
     /// Returns the share as text, for example `50 %` or `A 50 %, AAAA 0 %`.

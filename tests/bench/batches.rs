@@ -155,8 +155,7 @@ fn from_batch_to_batch(netsurgeon: &Path, cluster: &Cluster) -> (f64, f64) {
     let batches = SERVICES / BATCH;
     assert!(moved.len() >= batches, "{said:#?}");
     // During the wait for the last batch nothing is prepared: the Service after it moves alone.
-    let between =
-        |of: &dyn Fn(&[(Instant, usize)]) -> f64| median(moved[..batches - 1].windows(2).map(of).collect());
-    let seconds = between(&|pair| pair[1].0.duration_since(pair[0].0).as_secs_f64());
-    (seconds, between(&|pair| (pair[1].1 - pair[0].1) as f64))
+    let pairs = || moved[..batches - 1].windows(2);
+    let seconds = median(pairs().map(|pair| pair[1].0.duration_since(pair[0].0).as_secs_f64()).collect());
+    (seconds, median(pairs().map(|pair| (pair[1].1 - pair[0].1) as f64).collect()))
 }

@@ -201,8 +201,8 @@ async fn operation_pauses_at_a_manual_step() {
 
 fn doing(effect: &Effect, back: bool) -> Doing<'_, Effect> {
     static STEP: LazyLock<StepId> = LazyLock::new(|| StepId("make-shadow/default/a".into()));
-    let (before, made) = (Value::Null, Value::Null);
     static NEVER: LazyLock<Stop> = LazyLock::new(Stop::never);
+    let (before, made) = (Value::Null, Value::Null);
     Doing { step: &STEP, effect, back, before, made, records: &|_| None, fence: &Held, stop: &NEVER }
 }
 

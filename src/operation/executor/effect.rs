@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::lock;
 use super::step::{MOST_ATTEMPTS, StepRunner, in_direction};
 use crate::operation::OperationError;
-use crate::operation::environment::{Applied, Doing, Fault, Fence, Observed};
+use crate::operation::environment::{Applied, Doing, Fault, Fence, Observed, Records};
 use crate::operation::journal::{Journal, Noted, Record, State};
 use crate::operation::ledger::Ledger;
 use crate::operation::step::{Effect, Step, StepId};
@@ -46,8 +46,17 @@ impl<E: Effect> StepRunner<'_, E> {
         let (before, made) =
             (before.map_or(Value::Null, |value| *value), made.map_or(Value::Null, |value| *value));
         let fence = InLedger(self.ledger);
-        let (id, records, stop) = (&step.id, &records, self.stop);
-        let mut doing = Doing { step: id, effect, back, before, made, records, fence: &fence, stop };
+        let known: Records<'_> = &records;
+        let mut doing = Doing {
+            step: &step.id,
+            effect,
+            back,
+            before,
+            made,
+            records: known,
+            fence: &fence,
+            stop: self.stop,
+        };
         if matches!(state, Some(State::Started | State::UndoStarted)) {
             // A new holder can have done the effect. This process must not take that for its own effect.
             self.make_sure_of_guards().await?;

@@ -35,7 +35,7 @@ async fn renumbering_and_cutover_exclude_each_other_while_they_soak() {
 
     let cutover =
         id(&world.netsurgeon(&format!("dns cutover --plan {plan} --stage 1 --yes -o json")).expect(0).json());
-    assert_eq!(marks(&world).await, [cutover.clone()]);
+    assert_eq!(marks(&world).await, std::slice::from_ref(&cutover));
     let refused = world.netsurgeon(&apply).expect(1);
     says(&refused.err, &["error: ", &cutover, "(dns-cutover)", "has not ended", "the cluster"]);
     assert!(world.cluster.etcd.keys("/netsurgeon/").await.iter().all(|key| key.ends_with("/lock")));
@@ -54,7 +54,7 @@ async fn renumbering_and_cutover_exclude_each_other_while_they_soak() {
     world.cluster.restart_api_server(0).await;
     world.netsurgeon(&format!("operation resume {renumbering} --confirm flags --barrier 1")).expect(0);
     assert_eq!(world.netsurgeon("renumber status -o json").expect(0).json()["status"], "soaking");
-    assert_eq!(marks(&world).await, [renumbering.clone()]);
+    assert_eq!(marks(&world).await, std::slice::from_ref(&renumbering));
 
     world.netsurgeon(&format!("operation forget {cutover} --yes")).expect(0);
     let before = world.records().await;
