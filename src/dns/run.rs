@@ -183,33 +183,39 @@ impl CutoverSession {
         planned(&known.plan.work, &self.given_up)?;
         let provider = self.provider(&known.plan.work, true).await?;
         let taking = Taking { operation, purpose: "roll the cutover back" };
-        let (mut recorded, holding) = self.take(&taking).await?;
-        let undone = async {
-            self.give_up(&mut recorded, &holding, provider.as_ref(), true).await?;
-            self.back(&mut recorded, &holding, provider.as_ref()).await
-        };
-        let outcome = undone.await;
-        let report = holding.release(outcome).await?;
-        Ok(self.ran(recorded, report, Vec::new()))
-    }
-
-    /// Counts the names of a plan that have the records of a stage, for a cutover whose record is lost. Changes nothing.
-    pub async fn found(&self, plan: &Plan<Cutover>) -> Result<Whereabouts, Failure> {
-        self.refuse_other_cluster(plan)?;
-        planned(&plan.work, &self.given_up)?;
-        let provider = self.provider(&plan.work, true).await?;
-        Ok(Whereabouts::of(&plan.work, provider.as_ref()).await)
+        let (recorded, holding) = self.take(&taking).await?;
+        self.undo(recorded, holding, provider.as_ref()).await
     }
 
     /// Rolls back a cutover whose record is lost, for example because it was deleted. Takes every name back that has the records of
-    /// any stage of the plan.
-    pub async fn roll_back_unrecorded(&self, plan: Plan<Cutover>) -> Result<Ran, Failure> {
+    /// any stage of the plan. `agreed` gets what the names have now. If it returns `false`, nothing is recorded and changed, and the
+    /// result is `None`.
+    pub async fn roll_back_unrecorded(
+        &self,
+        plan: Plan<Cutover>,
+        agreed: impl FnOnce(Whereabouts) -> Result<bool, Failure>,
+    ) -> Result<Option<Ran>, Failure> {
+        self.refuse_other_cluster(&plan)?;
+        planned(&plan.work, &self.given_up)?;
         let provider = self.provider(&plan.work, true).await?;
-        let (mut recorded, holding) = self.begin_recovered(plan, "roll the cutover back").await?;
+        if !agreed(Whereabouts::of(&plan.work, provider.as_ref()).await)? {
+            return Ok(None);
+        }
+        let (recorded, holding) = self.begin_recovered(plan, "roll the cutover back").await?;
         self.voice.progress(&format!("operation {}", recorded.operation));
+        self.undo(recorded, holding, provider.as_ref()).await.map(Some)
+    }
+
+    /// Rolls back a cutover that this process holds, and releases it.
+    async fn undo(
+        &self,
+        mut recorded: Recorded<Cutover>,
+        holding: Holding,
+        provider: &dyn Provider,
+    ) -> Result<Ran, Failure> {
         let undone = async {
-            self.give_up(&mut recorded, &holding, provider.as_ref(), true).await?;
-            self.back(&mut recorded, &holding, provider.as_ref()).await
+            self.give_up(&mut recorded, &holding, provider, true).await?;
+            self.back(&mut recorded, &holding, provider).await
         };
         let outcome = undone.await;
         let report = holding.release(outcome).await?;

@@ -23,16 +23,14 @@ impl Whereabouts {
     /// Reads all names of a plan.
     pub(super) async fn of(work: &Cutover, provider: &dyn Provider) -> Self {
         let find = |name| async move {
-            match provider.find(&[work.start(name)]).await {
-                Ok(Ok(_)) => (1, 0),
-                Ok(Err(_)) if matches!(provider.find(&work.places(name)).await, Ok(Ok(_))) => (0, 1),
-                _ => (0, 0),
-            }
+            let mut places = vec![work.start(name)];
+            places.extend(work.places(name));
+            provider.find(&places).await.ok().and_then(Result::ok)
         };
         let all: Vec<_> = stream::iter(work.names.iter().map(find)).buffer_unordered(AT_ONCE).collect().await;
-        let old = all.iter().map(|(old, _)| old).sum();
-        let staged = all.iter().map(|(_, staged)| staged).sum();
-        Self { old, staged, other: all.len().saturating_sub(old).saturating_sub(staged) }
+        let old = all.iter().filter(|place| **place == Some(0)).count();
+        let other = all.iter().filter(|place| place.is_none()).count();
+        Self { old, staged: all.len().saturating_sub(old).saturating_sub(other), other }
     }
 }
 

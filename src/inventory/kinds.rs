@@ -39,12 +39,21 @@ pub struct CopiedKind {
     pub admitted: AdmittedKind,
 }
 
-const fn rule(
-    kind: (&'static str, &'static str),
-    resource: (&'static str, &'static str),
-    copying: Copying,
-) -> KindRule {
-    KindRule { kind, resource, copying }
+/// Returns the rule of a kind. `plural`: the name of its resource.
+const fn rule(kind: (&'static str, &'static str), plural: &'static str, copying: Copying) -> KindRule {
+    KindRule { kind, resource: (group_of(kind.0), plural), copying }
+}
+
+/// Returns the group of an API version, for example `apps` of `apps/v1`; empty for `v1`.
+const fn group_of(api_version: &'static str) -> &'static str {
+    let (mut rest, mut length) = (api_version.as_bytes(), 0_usize);
+    while let [byte, others @ ..] = rest {
+        if *byte == b'/' {
+            return api_version.split_at(length).0;
+        }
+        (rest, length) = (others, length.saturating_add(1));
+    }
+    ""
 }
 
 const OF_THE_CLUSTER: &str = "describes what happens in one cluster";
@@ -55,76 +64,52 @@ const WITH_DATA: &str = "its data stays in the source";
 pub const KINDS: [KindRule; 28] = {
     use Copying::{Copied, MadeAnew, NotCopied};
     [
-        rule(("v1", "Secret"), SECRETS, Copied(AdmittedKind::Secret)),
-        rule(("v1", "ConfigMap"), ("", "configmaps"), Copied(AdmittedKind::ConfigMap)),
-        rule(("v1", "ServiceAccount"), ("", "serviceaccounts"), Copied(AdmittedKind::ServiceAccount)),
-        rule(("v1", "Service"), ("", "services"), Copied(AdmittedKind::Service)),
-        rule(("apps/v1", "Deployment"), ("apps", "deployments"), Copied(AdmittedKind::Deployment)),
-        rule(("apps/v1", "DaemonSet"), ("apps", "daemonsets"), Copied(AdmittedKind::DaemonSet)),
-        rule(("batch/v1", "Job"), ("batch", "jobs"), Copied(AdmittedKind::Job)),
-        rule(("batch/v1", "CronJob"), ("batch", "cronjobs"), Copied(AdmittedKind::CronJob)),
-        rule(
-            ("networking.k8s.io/v1", "Ingress"),
-            ("networking.k8s.io", "ingresses"),
-            Copied(AdmittedKind::Ingress),
-        ),
+        rule(("v1", "Secret"), SECRETS.1, Copied(AdmittedKind::Secret)),
+        rule(("v1", "ConfigMap"), "configmaps", Copied(AdmittedKind::ConfigMap)),
+        rule(("v1", "ServiceAccount"), "serviceaccounts", Copied(AdmittedKind::ServiceAccount)),
+        rule(("v1", "Service"), "services", Copied(AdmittedKind::Service)),
+        rule(("apps/v1", "Deployment"), "deployments", Copied(AdmittedKind::Deployment)),
+        rule(("apps/v1", "DaemonSet"), "daemonsets", Copied(AdmittedKind::DaemonSet)),
+        rule(("batch/v1", "Job"), "jobs", Copied(AdmittedKind::Job)),
+        rule(("batch/v1", "CronJob"), "cronjobs", Copied(AdmittedKind::CronJob)),
+        rule(("networking.k8s.io/v1", "Ingress"), "ingresses", Copied(AdmittedKind::Ingress)),
         rule(
             ("networking.k8s.io/v1", "NetworkPolicy"),
-            ("networking.k8s.io", "networkpolicies"),
+            "networkpolicies",
             Copied(AdmittedKind::NetworkPolicy),
         ),
         rule(
             ("policy/v1", "PodDisruptionBudget"),
-            ("policy", "poddisruptionbudgets"),
+            "poddisruptionbudgets",
             Copied(AdmittedKind::PodDisruptionBudget),
         ),
         rule(
             ("autoscaling/v1", "HorizontalPodAutoscaler"),
-            ("autoscaling", "horizontalpodautoscalers"),
+            "horizontalpodautoscalers",
             Copied(AdmittedKind::HorizontalPodAutoscaler),
         ),
-        rule(
-            ("rbac.authorization.k8s.io/v1", "Role"),
-            ("rbac.authorization.k8s.io", "roles"),
-            Copied(AdmittedKind::Role),
-        ),
+        rule(("rbac.authorization.k8s.io/v1", "Role"), "roles", Copied(AdmittedKind::Role)),
         rule(
             ("rbac.authorization.k8s.io/v1", "RoleBinding"),
-            ("rbac.authorization.k8s.io", "rolebindings"),
+            "rolebindings",
             Copied(AdmittedKind::RoleBinding),
         ),
-        rule(("v1", "Pod"), ("", "pods"), MadeAnew(BY_CONTROLLER)),
-        rule(("apps/v1", "ReplicaSet"), ("apps", "replicasets"), MadeAnew(BY_CONTROLLER)),
-        rule(("apps/v1", "ControllerRevision"), ("apps", "controllerrevisions"), MadeAnew(BY_CONTROLLER)),
-        rule(("v1", "Endpoints"), ("", "endpoints"), MadeAnew(BY_CONTROLLER)),
-        rule(
-            ("discovery.k8s.io/v1", "EndpointSlice"),
-            ("discovery.k8s.io", "endpointslices"),
-            MadeAnew(BY_CONTROLLER),
-        ),
-        rule(("cilium.io/v2", "CiliumEndpoint"), ("cilium.io", "ciliumendpoints"), MadeAnew(BY_CONTROLLER)),
-        rule(
-            ("resource.k8s.io/v1", "ResourceClaim"),
-            ("resource.k8s.io", "resourceclaims"),
-            MadeAnew(BY_CONTROLLER),
-        ),
-        rule(
-            ("storage.k8s.io/v1", "CSIStorageCapacity"),
-            ("storage.k8s.io", "csistoragecapacities"),
-            MadeAnew(OF_THE_CLUSTER),
-        ),
-        rule(("v1", "Event"), ("", "events"), MadeAnew(OF_THE_CLUSTER)),
-        rule(("events.k8s.io/v1", "Event"), ("events.k8s.io", "events"), MadeAnew(OF_THE_CLUSTER)),
-        rule(
-            ("coordination.k8s.io/v1", "Lease"),
-            ("coordination.k8s.io", "leases"),
-            MadeAnew("a process of the source holds it"),
-        ),
-        rule(("apps/v1", "StatefulSet"), ("apps", "statefulsets"), NotCopied(WITH_DATA)),
-        rule(("v1", "PersistentVolumeClaim"), ("", "persistentvolumeclaims"), NotCopied(WITH_DATA)),
+        rule(("v1", "Pod"), "pods", MadeAnew(BY_CONTROLLER)),
+        rule(("apps/v1", "ReplicaSet"), "replicasets", MadeAnew(BY_CONTROLLER)),
+        rule(("apps/v1", "ControllerRevision"), "controllerrevisions", MadeAnew(BY_CONTROLLER)),
+        rule(("v1", "Endpoints"), "endpoints", MadeAnew(BY_CONTROLLER)),
+        rule(("discovery.k8s.io/v1", "EndpointSlice"), "endpointslices", MadeAnew(BY_CONTROLLER)),
+        rule(("cilium.io/v2", "CiliumEndpoint"), "ciliumendpoints", MadeAnew(BY_CONTROLLER)),
+        rule(("resource.k8s.io/v1", "ResourceClaim"), "resourceclaims", MadeAnew(BY_CONTROLLER)),
+        rule(("storage.k8s.io/v1", "CSIStorageCapacity"), "csistoragecapacities", MadeAnew(OF_THE_CLUSTER)),
+        rule(("v1", "Event"), "events", MadeAnew(OF_THE_CLUSTER)),
+        rule(("events.k8s.io/v1", "Event"), "events", MadeAnew(OF_THE_CLUSTER)),
+        rule(("coordination.k8s.io/v1", "Lease"), "leases", MadeAnew("a process of the source holds it")),
+        rule(("apps/v1", "StatefulSet"), "statefulsets", NotCopied(WITH_DATA)),
+        rule(("v1", "PersistentVolumeClaim"), "persistentvolumeclaims", NotCopied(WITH_DATA)),
         rule(
             ("elbv2.k8s.aws/v1beta1", "TargetGroupBinding"),
-            ("elbv2.k8s.aws", "targetgroupbindings"),
+            "targetgroupbindings",
             NotCopied(
                 "the controller of a second cluster removes the first cluster's Pods from the target group",
             ),

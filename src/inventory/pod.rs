@@ -9,10 +9,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{Metadata, Resource};
 use serde::Deserialize;
 
-use super::retention::Retained;
+use super::retention::trimmed;
 
 /// A Pod. It has no `managedFields`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -97,34 +96,7 @@ impl From<Container> for TrimmedContainer {
     }
 }
 
-impl Resource for TrimmedPod {
-    const API_VERSION: &'static str = Pod::API_VERSION;
-    const GROUP: &'static str = Pod::GROUP;
-    const KIND: &'static str = Pod::KIND;
-    const URL_PATH_SEGMENT: &'static str = Pod::URL_PATH_SEGMENT;
-    const VERSION: &'static str = Pod::VERSION;
-    type Scope = <Pod as Resource>::Scope;
-}
-
-impl Metadata for TrimmedPod {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-impl Retained for TrimmedPod {
-    type Object = Pod;
-
-    fn of(pod: Pod) -> Self {
-        pod.into()
-    }
-}
+trimmed!(TrimmedPod, Pod);
 
 /// Returns whether a Pod can still run. A Pod with the phase Succeeded or Failed does not run again.
 pub fn is_alive(pod: &TrimmedPod) -> bool {

@@ -49,23 +49,23 @@ impl From<ReadError> for Failure {
 
 /// Converts an error of etcd or of the API.
 pub fn unread(error: impl std::fmt::Display + 'static) -> ReadError {
-    let seen = error.to_string();
-    let error = &error as &dyn Any;
-    if let Some(ClusterError::Forbidden { verb, subject, .. }) = error.downcast_ref() {
-        return ReadError::denied(seen, format!("{verb} {subject}"));
-    }
+    let (seen, error) = (error.to_string(), &error as &dyn Any);
     match error.downcast_ref() {
         Some(StoreError::PermissionDenied { access, .. }) => {
             ReadError::unknown(seen, permission_hint(access))
         }
-        _ => ReadError::unknown(seen, ""),
+        _ => of_api(seen, error.downcast_ref()),
     }
 }
 
 /// Converts the failure of another room.
 pub fn unread_by(failure: &Failure) -> ReadError {
-    let seen = format!("{:#}", failure.error);
-    match failure.error.downcast_ref::<ClusterError>() {
+    of_api(format!("{:#}", failure.error), failure.error.downcast_ref())
+}
+
+/// Returns the error, with the permission that is missing if the API refused the request.
+fn of_api(seen: String, error: Option<&ClusterError>) -> ReadError {
+    match error {
         Some(ClusterError::Forbidden { verb, subject, .. }) => {
             ReadError::denied(seen, format!("{verb} {subject}"))
         }

@@ -41,6 +41,42 @@ macro_rules! without_managed_fields {
     )*};
 }
 
+/// Makes a type with some fields of an object stand for this object.
+macro_rules! trimmed {
+    ($trimmed:ident, $object:ident) => {
+        impl k8s_openapi::Resource for $trimmed {
+            const API_VERSION: &'static str = $object::API_VERSION;
+            const GROUP: &'static str = $object::GROUP;
+            const KIND: &'static str = $object::KIND;
+            const URL_PATH_SEGMENT: &'static str = $object::URL_PATH_SEGMENT;
+            const VERSION: &'static str = $object::VERSION;
+            type Scope = <$object as k8s_openapi::Resource>::Scope;
+        }
+
+        impl k8s_openapi::Metadata for $trimmed {
+            type Ty = ObjectMeta;
+
+            fn metadata(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+
+        impl $crate::inventory::Retained for $trimmed {
+            type Object = $object;
+
+            fn of(object: $object) -> Self {
+                object.into()
+            }
+        }
+    };
+}
+
+pub(super) use trimmed;
+
 without_managed_fields! {
     CertificateSigningRequest, CronJob, DaemonSet, Deployment, Ingress, IngressClass, Job, MutatingWebhookConfiguration, Namespace,
     NetworkPolicy, Node, PersistentVolume, PersistentVolumeClaim, PodDisruptionBudget, PriorityClass, RuntimeClass, ServiceAccount,

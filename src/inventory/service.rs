@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{Metadata, Resource};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::retention::Retained;
+use super::retention::trimmed;
 
 /// A Service.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -90,34 +89,7 @@ fn node_ports(ports: &Value) -> Map<String, Value> {
     owned.map(|(key, _)| (key.clone(), json!({"f:nodePort": {}}))).collect()
 }
 
-impl Resource for TrimmedService {
-    const API_VERSION: &'static str = Service::API_VERSION;
-    const GROUP: &'static str = Service::GROUP;
-    const KIND: &'static str = Service::KIND;
-    const URL_PATH_SEGMENT: &'static str = Service::URL_PATH_SEGMENT;
-    const VERSION: &'static str = Service::VERSION;
-    type Scope = <Service as Resource>::Scope;
-}
-
-impl Metadata for TrimmedService {
-    type Ty = ObjectMeta;
-
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn metadata_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
-impl Retained for TrimmedService {
-    type Object = Service;
-
-    fn of(service: Service) -> Self {
-        service.into()
-    }
-}
+trimmed!(TrimmedService, Service);
 
 #[cfg(test)]
 mod tests {

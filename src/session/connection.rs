@@ -10,10 +10,10 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::counted;
+use super::exclusion::{Marks, unmark};
 use super::failure::Failure;
 use super::gates::Gates;
 use super::lease::LeaseTerms;
-use super::marked::{Marks, unmark};
 use super::metrics::{Figures, Metrics};
 use super::said::Said;
 use super::sealing::same_seal;

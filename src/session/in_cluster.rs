@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
+use super::exclusion::{Marks, unmark};
 use super::execute::{Conditions, status_after, until_stopped, why_stopped};
 use super::failure::Kind as Exit;
 use super::gates::Gates;
 use super::lease::{Taking, lock_cluster, words};
-use super::marked::{Marks, unmark};
 use super::metrics::{Figures, Metrics};
 use super::recorded::damage;
 use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Voice, show, status_hint};

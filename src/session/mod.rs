@@ -7,13 +7,13 @@
 
 mod confirming;
 mod connection;
+mod exclusion;
 pub mod execute;
 pub mod failure;
 pub mod gates;
 pub mod homes;
 mod in_cluster;
 mod lease;
-mod marked;
 pub mod metrics;
 pub mod progress;
 mod recorded;

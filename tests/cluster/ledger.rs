@@ -437,7 +437,7 @@ async fn records_of_concurrent_steps_share_writes() {
 }
 
 #[tokio::test]
-#[ignore = "soak"]
+#[ignore = "minutes, in `make soak`: needs `make rig` and root"]
 async fn records_of_20_000_effects_fit_into_etcd() {
     let Cost { writes, bytes, .. } = cost_of_records(&World::start().await, 20_000).await;
     assert!(writes <= 4_000, "{writes} writes");

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Ambient, Answer, Applied, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Manual,
-    Observed, Records, Report, Silent, Stage, State, Step, StepId, Stop, Summary, SystemAmbient, Wait,
-    WaitKind, Work,
+    Action, Answer, Applied, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Manual, Observed,
+    Records, Report, Silent, Stage, State, Step, StepId, Stop, Summary, Wait, WaitKind, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use proptest::prelude::*;
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
+
+use crate::harness::Paused;
 
 #[derive(Debug, Clone, Serialize)]
 struct Change;
@@ -169,19 +170,6 @@ impl Environment<Change> for World {
 
     async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
         Err(Fault::Halt(manual.what.clone()))
-    }
-}
-
-/// The clock of the runtime, which advances only when every task sleeps.
-struct Paused(Instant);
-
-impl Ambient for Paused {
-    fn now(&self) -> i64 {
-        1_800_000_000 + i64::try_from(self.0.elapsed().as_secs()).unwrap()
-    }
-
-    fn uid(&self) -> String {
-        SystemAmbient.uid()
     }
 }
 

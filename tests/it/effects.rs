@@ -265,25 +265,35 @@ async fn subject_changed_by_another_client_is_skipped() {
 }
 
 /// Receives a stop request while the effect is running.
-struct Stopping<'a>(&'a Places, StopSwitch);
+struct Stopping<'a> {
+    places: &'a Places,
+    switch: StopSwitch,
+    /// Whether the effect takes hours, so that it ends at the stop request before it is complete.
+    is_long: bool,
+}
 
 #[async_trait]
 impl Environment<Put> for Stopping<'_> {
     async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
-        self.1.ask();
-        self.0.apply(doing).await
+        self.switch.ask();
+        if !self.is_long {
+            return self.places.apply(doing).await;
+        }
+        doing.stop.asked().await;
+        let answer = self.places.apply(doing).await;
+        answer.and(Err(Fault::InDoubt("stopped before it was complete".into())))
     }
 
     async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
-        self.0.observe(doing).await
+        self.places.observe(doing).await
     }
 
     async fn wait(&self, wait: &Wait<NoWait>, records: Records<'_>) -> Result<(), Fault> {
-        self.0.wait(wait, records).await
+        self.places.wait(wait, records).await
     }
 
     async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
-        self.0.manual(manual, back).await
+        self.places.manual(manual, back).await
     }
 }
 
@@ -293,7 +303,7 @@ async fn rejection_during_stop_is_recorded() {
     let bench = Bench::new(&[("a", 1)]).await;
     let refused = Next::Fail(Fault::Skip("a webhook refuses it".into()));
     let places = Places::default().then([refused]);
-    let stopping = Stopping(&places, switch);
+    let stopping = Stopping { places: &places, switch, is_long: false };
     let (mut journal, mut silent) = (bench.journal().await, Silent);
     let ledger = journal.in_store(&*bench.store, &[]);
     let executor = Executor::new(&ledger, &stopping, &SystemAmbient, &mut silent, &mut journal);
@@ -330,31 +340,6 @@ async fn stop_request_ends_wait_for_retry() {
     assert!(started.elapsed() < Duration::from_mins(1));
 }
 
-/// An effect that takes hours.
-struct Slow<'a>(&'a Places, StopSwitch);
-
-#[async_trait]
-impl Environment<Put> for Slow<'_> {
-    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
-        self.1.ask();
-        doing.stop.asked().await;
-        let answer = self.0.apply(doing).await;
-        answer.and(Err(Fault::InDoubt("stopped before it was complete".into())))
-    }
-
-    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
-        self.0.observe(doing).await
-    }
-
-    async fn wait(&self, wait: &Wait<NoWait>, records: Records<'_>) -> Result<(), Fault> {
-        self.0.wait(wait, records).await
-    }
-
-    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
-        self.0.manual(manual, back).await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn stop_request_ends_long_effect() {
     let half_done = Next::Fail(Fault::InDoubt("half done".into()));
@@ -362,7 +347,7 @@ async fn stop_request_ends_long_effect() {
         let (switch, stop) = Stop::new();
         let bench = Bench::new(&[("a", 1), ("b", 2)]).await;
         let places = Places::default().then(next);
-        let slow = Slow(&places, switch);
+        let slow = Stopping { places: &places, switch, is_long: true };
         let (mut journal, mut silent) = (bench.journal().await, Silent);
         let ledger = journal.in_store(&*bench.store, &[]);
         let executor = Executor::new(&ledger, &slow, &SystemAmbient, &mut silent, &mut journal);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use netsurgeon::operation::{
     Ambient, Checkpoint, Environment, Executor, Failure, Journal, Ledger, Observer, Plan, Report, Returning,
-    Silent, State, Stop, Summary, Work,
+    Silent, State, Stop, Summary, SystemAmbient, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::sweep::sweep;
@@ -331,4 +331,17 @@ pub async fn keys(store: &dyn ReadStore, prefix: &str) -> Keys {
     };
     store.scan(&[KeyRange::prefix(prefix)], None, &mut visitor).await.expect("a scan");
     keys
+}
+
+/// The clock of the runtime, which advances only when every task sleeps.
+pub struct Paused(pub tokio::time::Instant);
+
+impl Ambient for Paused {
+    fn now(&self) -> i64 {
+        1_800_000_000 + i64::try_from(self.0.elapsed().as_secs()).unwrap()
+    }
+
+    fn uid(&self) -> String {
+        SystemAmbient.uid()
+    }
 }

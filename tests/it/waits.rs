@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Ambient, Answer, Applied, Checkpoint, Closed, Doing, Effect, Environment, Event, Executor,
+    Action, Ambient as _, Answer, Applied, Checkpoint, Closed, Doing, Effect, Environment, Event, Executor,
     Failure, Fault, Journal, Manual, Observed, Observer, Records, Report, Silent, Stage, State, Step, StepId,
     Stop, Summary, SystemAmbient, Wait, WaitKind, Work,
 };
@@ -14,6 +14,8 @@ use netsurgeon::store::memory::MemoryStore;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+
+use crate::harness::Paused;
 
 /// An effect that records its name.
 #[derive(Debug, Clone, Serialize)]
@@ -303,19 +305,6 @@ impl Environment<Note> for Patient {
 
     async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
         Err(Fault::Halt(manual.what.clone()))
-    }
-}
-
-/// The clock of the runtime, which advances only when every task sleeps.
-struct Paused(Instant);
-
-impl Ambient for Paused {
-    fn now(&self) -> i64 {
-        1_800_000_000 + i64::try_from(self.0.elapsed().as_secs()).unwrap()
-    }
-
-    fn uid(&self) -> String {
-        SystemAmbient.uid()
     }
 }
 

@@ -316,10 +316,18 @@ async fn undo_planned(
         context.output.warn(&format!("the journal of `{id}` cannot be used: {reason}"));
     }
     let session = args.run.key.session(session, &plan.work, Origin::File)?.giving_up(&args.without.give_up);
-    let Whereabouts { staged, other, .. } = session.found(&plan).await?;
+    match session.roll_back_unrecorded(plan, |names| agree(context, &session, names)).await? {
+        Some(ran) => conclude(context, &ran),
+        None => Ok(Outcome::Done),
+    }
+}
+
+/// Says which names a rollback without a journal changes, and asks for approval. Returns whether there is such a name.
+fn agree(context: &Context, session: &ClusterSession, names: Whereabouts) -> Result<bool, Failure> {
+    let Whereabouts { staged, other, .. } = names;
     if staged == 0 && other == 0 {
         context.output.progress("every name already has its old records; nothing was changed");
-        return Ok(Outcome::Done);
+        return Ok(false);
     }
     if staged == 0 {
         let names = counted(other, "name has", "names have");
@@ -337,8 +345,7 @@ async fn undo_planned(
         "the cluster has no usable journal of a cutover with this plan; {count} the records of a stage of the plan{others}"
     ));
     session.ask("Restore the old records of these names?")?;
-    let ran = session.roll_back_unrecorded(plan).await?;
-    conclude(context, &ran)
+    Ok(true)
 }
 
 async fn undo(

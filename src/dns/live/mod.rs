@@ -123,13 +123,14 @@ impl Live<'_> {
     async fn due_home(&self, effect: &Change) -> Result<Due, Fault> {
         let named = |name: &&Name| name.name == effect.name;
         let Some(name) = self.work.names.iter().find(named) else { return Ok(Due::Nothing) };
-        let places = self.work.places(name);
+        let mut places = self.work.places(name);
+        // If the records of earlier runs are lost, the name can have no change at all.
+        let start = places.len();
+        places.push(self.work.start(name));
         let Some(home) = places.first() else { return Ok(Due::Nothing) };
         Ok(match self.provider.find(&places).await? {
-            Ok(0) => Due::Nothing,
+            Ok(index) if index == 0 || index == start => Due::Nothing,
             Ok(index) => Due::Change(Box::new(places.get(index).unwrap_or(home).to(name, home))),
-            // If the records of earlier runs are lost, the name can have no change at all.
-            Err(_) if self.provider.find(&[self.work.start(name)]).await?.is_ok() => Due::Nothing,
             Err(found) => Due::Foreign(found),
         })
     }

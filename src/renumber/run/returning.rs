@@ -110,7 +110,7 @@ impl RenumberSession {
 }
 
 /// Hint after the point of no return.
-pub(super) const ANEW: &str = "to go back, renumber to the old range with a new operation";
+pub(super) const NEW_OPERATION: &str = "to go back, renumber to the old range with a new operation";
 
 /// Fails if the renumbering has passed its point of no return, so that it cannot be rolled back.
 pub fn refuse_past_no_return(ongoing: &Ongoing) -> Result<(), Failure> {
@@ -118,11 +118,11 @@ pub fn refuse_past_no_return(ongoing: &Ongoing) -> Result<(), Failure> {
     let past = format!("operation `{id}` has passed its point of no return");
     match ongoing.summary.status {
         Status::RolledBack => Ok(()),
-        Status::Done => Err(Failure::refused(format!("{past}, and is done")).hint(ANEW)),
+        Status::Done => Err(Failure::refused(format!("{past}, and is done")).hint(NEW_OPERATION)),
         _ if ongoing.has_begun_to_retire() => {
             Err(Failure::refused(format!("{past}: it retires the old addresses"))
                 .hint(format!("to complete it: `netsurgeon operation resume {id}`"))
-                .hint(ANEW))
+                .hint(NEW_OPERATION))
         }
         _ => Ok(()),
     }

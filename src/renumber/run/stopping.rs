@@ -1,6 +1,6 @@
 //! Explains why an operation stopped before its end. The reason is either a pause, which is not an error, or a failure.
 
-use super::returning::ANEW;
+use super::returning::NEW_OPERATION;
 use super::situation::Situation;
 use super::{Direction, Ongoing};
 use crate::operation::{self, OperationError};
@@ -21,8 +21,8 @@ pub(super) fn stopped(failure: operation::Failure, ongoing: &Ongoing, way: Direc
     let is_of_a_service = || ongoing.plan.work.moves.iter().any(|moved| moved.has_step(&failure.step));
     let skips = way.is_forward() && failure.source.is_about_one_object() && is_of_a_service();
     let is_batch = matches!(failure.source, OperationError::BatchStuck { .. });
-    let anew = matches!(failure.source, OperationError::PointOfNoReturn { .. }).then_some(ANEW);
-    let words = Failure::from(failure).kind(Kind::Stuck).hints(anew);
+    let instead = matches!(failure.source, OperationError::PointOfNoReturn { .. }).then_some(NEW_OPERATION);
+    let words = Failure::from(failure).kind(Kind::Stuck).hints(instead);
     match situation.next().filter(|_| skips || is_batch) {
         Some(next) if skips => {
             let words = words.hint(format!("to skip the Service of that step: `{next} --max-failures 1`"));

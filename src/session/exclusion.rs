@@ -15,7 +15,8 @@ pub(super) struct Marks<'a> {
 impl Marks<'_> {
     /// Fails if an operation of this kind cannot start beside an operation that has not ended. Removes stale marks.
     pub async fn refuse_beside(&self, voice: &Voice, kind: &str) -> Result<(), Failure> {
-        match self.excluding(kind).await {
+        let excluding = async { self.excluding(Mark::list(self.api).await?, kind).await };
+        match excluding.await {
             Ok(Some(other)) => Err(refusal(&other)),
             Ok(None) => Ok(()),
             Err(error) => {
@@ -29,10 +30,11 @@ impl Marks<'_> {
     /// no mark yet, runs forward, and cannot start beside another one.
     pub async fn claim(&self, voice: &Voice, mark: &Mark, is_back: bool) -> Result<(), Failure> {
         let marked = async {
-            if Mark::list(self.api).await?.contains(mark) {
+            let marks = Mark::list(self.api).await?;
+            if marks.contains(mark) {
                 return Ok(None);
             }
-            let other = if is_back { None } else { self.excluding(&mark.kind).await? };
+            let other = if is_back { None } else { self.excluding(marks, &mark.kind).await? };
             if other.is_none() {
                 mark.put(self.api).await?;
             }
@@ -49,9 +51,9 @@ impl Marks<'_> {
         }
     }
 
-    /// Returns the mark of an operation that has not ended and that excludes operations of this kind.
-    async fn excluding(&self, kind: &str) -> Result<Option<Mark>, OperationError> {
-        for mark in Mark::list(self.api).await?.into_iter().filter(|mark| !mark.allows(kind)) {
+    /// Returns the first of these marks whose operation has not ended and excludes operations of this kind. Removes stale marks.
+    async fn excluding(&self, marks: Vec<Mark>, kind: &str) -> Result<Option<Mark>, OperationError> {
+        for mark in marks.into_iter().filter(|mark| !mark.allows(kind)) {
             if !self.has_ended(&mark).await? {
                 return Ok(Some(mark));
             }
