@@ -35,7 +35,7 @@
 //! let survey = Survey::read(etcd.0.as_ref(), &etcd.1, None).await?;
 //! let plan = plan(&survey, &PlanOptions::new("10.200.0.0/16".parse()?))?;
 //! let settings = Settings { agreed: true, ..Settings::default() };
-//! let session = Session::open(Voice::new(Silent), etcd, api, settings).await?;
+//! let session = Session::open(Ui::new(Silent), etcd, api, settings).await?;
 //! let session = RenumberSession::new(session, Choices::default());
 //! let (moved, _, _) = session.apply(plan, &GateSettings::default(), Some(Path::new("before.db"))).await?;
 //! println!("{}", moved.operation);

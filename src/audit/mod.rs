@@ -7,13 +7,13 @@
 //! addresses. [`published`] reads and writes the nodes' documents. The other modules do no input or output.
 
 pub mod evidence;
+pub mod evidence_document;
 mod expected;
 pub mod judgement;
 mod object;
 pub mod objects;
 pub mod places;
 pub mod pods;
-pub mod published;
 pub mod scan;
 
 use std::borrow::Cow;

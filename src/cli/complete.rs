@@ -10,11 +10,11 @@ use clap_complete::engine::{ArgValueCandidates, CompletionCandidate, complete};
 use clap_complete::env::{CompleteEnv, Shells};
 use tokio::time::timeout;
 
-use super::homes::HomeArgs;
+use super::ledger_args::LedgerArgs;
 use super::output::{Format, Output, When};
 use super::{Failure, command};
 use crate::preflight::{Check, cni, dns, mirror, renumber};
-use crate::renumber::live::MANUAL_STEPS;
+use crate::renumber::environment::MANUAL_STEPS;
 
 /// Environment variable that the completion script sets when it calls this program.
 const ASKED: &str = "NETSURGEON_COMPLETE";
@@ -90,7 +90,7 @@ fn fixed(arg: Arg, names: Vec<&'static str>) -> Arg {
 #[derive(Debug, Parser)]
 struct Homes {
     #[command(flatten)]
-    homes: HomeArgs,
+    homes: LedgerArgs,
 }
 
 /// Returns the ids of operations with their states, newest first.

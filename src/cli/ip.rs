@@ -58,7 +58,7 @@ Example:
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct AddressOutput {
     version: u8,
     range: ServiceCidr,
     address: IpAddr,
@@ -96,7 +96,7 @@ fn nth(context: &Context, range: &ServiceCidr, offset: u128) -> Result<(), Failu
         ))
         .hint(format!("the highest offset is {}", range.size().saturating_sub(1)))
     })?;
-    let value = Answer { version: 1, range: *range, address };
+    let value = AddressOutput { version: 1, range: *range, address };
     context.output.data(&value, |_| address.to_string())
 }
 

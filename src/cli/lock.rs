@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::api::KubeArgs;
 use super::output::Output;
 use super::{Context, Outcome};
-use crate::deploy_lock::live::{FreezeError, Freezer, Standing};
-use crate::deploy_lock::{Exempt, Freeze, Method, Scope, VERSION, What, quota};
+use crate::deploy_lock::api::{DeployLockApi, DeployLockError, DeployLockObjects};
+use crate::deploy_lock::{DeployLock, Exempt, Method, Scope, VERSION, What, quota};
 use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::{Ambient, LeaseHolder, SystemAmbient};
 use crate::session::gates::until::duration_of;
-use crate::session::{Failure, Kind, first_few};
+use crate::session::{ExitKind, Failure, first_few};
 
 /// Set the deploy lock: the API server rejects changes by deploy pipelines
 ///
@@ -41,7 +41,7 @@ Examples:
       --exempt-service-account flux-system/source-controller --dry-run
   netsurgeon lock status
   netsurgeon unlock")]
-pub struct LockArgs {
+pub struct DeployLockArgs {
     #[command(subcommand)]
     command: Option<LockCommand>,
     #[command(flatten)]
@@ -94,7 +94,7 @@ struct MakeArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    reach: ReachArgs,
+    reach: ConnectionArgs,
 }
 
 /// Remove the deploy lock, and wait until no API server enforces it
@@ -112,7 +112,7 @@ pub struct UnlockArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    reach: ReachArgs,
+    reach: ConnectionArgs,
 }
 
 /// Show the deploy lock, its holder and its reason
@@ -123,11 +123,11 @@ Examples:
   netsurgeon lock status -o json | jq -r .lock.holder")]
 struct StatusArgs {
     #[command(flatten)]
-    reach: ReachArgs,
+    reach: ConnectionArgs,
 }
 
 #[derive(Debug, Args)]
-struct ReachArgs {
+struct ConnectionArgs {
     /// Maximum time until every API server has applied the change, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "90")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -184,17 +184,17 @@ fn service_account(text: &str) -> Result<String, String> {
 
 /// The output of `lock -o json`, `lock status -o json` and `unlock -o json`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct DeployLockOutput<'a> {
     version: u8,
     /// `locked`, `incomplete`, `ended` or `unlocked`.
     status: &'a str,
-    lock: Option<&'a Freeze>,
+    lock: Option<&'a DeployLock>,
     objects: Vec<String>,
     api_servers: Vec<String>,
     not_covered: Vec<String>,
 }
 
-impl Shown<'_> {
+impl DeployLockOutput<'_> {
     fn print(&self, context: &Context) -> Result<(), Failure> {
         context.output.data(self, |_| self.text())
     }
@@ -231,29 +231,33 @@ impl Shown<'_> {
 
 fn shown<'a>(
     status: &'a str,
-    lock: Option<&'a Freeze>,
-    standing: &Standing,
+    lock: Option<&'a DeployLock>,
+    standing: &DeployLockObjects,
     servers: Vec<String>,
-) -> Shown<'a> {
+) -> DeployLockOutput<'a> {
     let by_quota = lock.filter(|lock| lock.method == Method::Quota && status != "unlocked");
-    Shown {
+    DeployLockOutput {
         version: 1,
         status,
         lock,
-        objects: standing.objects.iter().map(crate::deploy_lock::live::Object::name).collect(),
+        objects: standing.objects.iter().map(crate::deploy_lock::api::Object::name).collect(),
         api_servers: servers,
         not_covered: by_quota.map(|lock| quota::not_covered(lock.what)).unwrap_or_default(),
     }
 }
 
-impl ReachArgs {
-    fn freezer<'a>(&self, cluster: &'a Cluster) -> Freezer<'a> {
-        Freezer { cluster, deadline: Duration::from_secs(self.deadline), each: !self.through_kubeconfig }
+impl ConnectionArgs {
+    fn freezer<'a>(&self, cluster: &'a Cluster) -> DeployLockApi<'a> {
+        DeployLockApi {
+            cluster,
+            deadline: Duration::from_secs(self.deadline),
+            each: !self.through_kubeconfig,
+        }
     }
 }
 
 /// Runs `lock`.
-pub async fn lock(context: &Context, args: &LockArgs) -> Result<Outcome, Failure> {
+pub async fn lock(context: &Context, args: &DeployLockArgs) -> Result<Outcome, Failure> {
     match &args.command {
         None => make(context, &args.make).await,
         Some(LockCommand::Status(args)) => status(context, args).await,
@@ -295,7 +299,7 @@ async fn make(context: &Context, args: &MakeArgs) -> Result<Outcome, Failure> {
 }
 
 impl MakeArgs {
-    async fn freeze(&self, freezer: &Freezer<'_>) -> Result<Freeze, Failure> {
+    async fn freeze(&self, freezer: &DeployLockApi<'_>) -> Result<DeployLock, Failure> {
         let method = match self.with {
             With::Auto => freezer.method().await?,
             With::Policy => Method::Policy,
@@ -306,7 +310,7 @@ impl MakeArgs {
         let mut users: BTreeSet<String> =
             self.exempt_user.iter().chain(&self.exempt_service_account).cloned().collect();
         users.extend(user.clone());
-        let freeze = Freeze {
+        let freeze = DeployLock {
             version: VERSION,
             id: SystemAmbient.uid(),
             holder: claim.holder,
@@ -354,13 +358,13 @@ fn print_manifests(output: &Output, manifests: &[Value]) -> Result<Outcome, Fail
     Ok(Outcome::Done)
 }
 
-fn held_by_another(present: &Freeze) -> Failure {
+fn held_by_another(present: &DeployLock) -> Failure {
     Failure::refused(format!("another holder has set the deploy lock, with the reason: {}", present.says()))
         .hint(format!("ask {}; to override the deploy lock, add `--force` to this command", present.holder))
 }
 
 /// Returns the failure for a lock without `--for` while a deploy lock with an end is set: the end must not get lost by accident.
-fn without_end(present: &Freeze) -> Failure {
+fn without_end(present: &DeployLock) -> Failure {
     Failure::refused(format!(
         "the present deploy lock ends by itself, but without `--for` it would not end: {}",
         present.says()
@@ -426,22 +430,22 @@ pub async fn unlock(context: &Context, args: &UnlockArgs) -> Result<Outcome, Fai
     Ok(Outcome::Done)
 }
 
-impl From<FreezeError> for Failure {
-    fn from(error: FreezeError) -> Self {
+impl From<DeployLockError> for Failure {
+    fn from(error: DeployLockError) -> Self {
         match error {
-            FreezeError::Cluster(error @ ClusterError::Forbidden { .. }) if error.to_string().contains(" Job ") => {
-                Self::new(Kind::Refused, error).hint(
+            DeployLockError::Cluster(error @ ClusterError::Forbidden { .. }) if error.to_string().contains(" Job ") => {
+                Self::new(ExitKind::Refused, error).hint(
                     "the optional Role `netsurgeon-lock-timer` in deploy/rbac.yaml grants this permission; without `--for`, no Job is created",
                 )
             }
-            FreezeError::Cluster(error) => error.into(),
-            FreezeError::Held(_) => {
-                Self::new(Kind::Refused, error).hint("`netsurgeon lock status` shows its holder")
+            DeployLockError::Cluster(error) => error.into(),
+            DeployLockError::Held(_) => {
+                Self::new(ExitKind::Refused, error).hint("`netsurgeon lock status` shows its holder")
             }
-            FreezeError::Nothing(_) => {
-                Self::new(Kind::Refused, error).hint("see `--namespace` and `--exclude-namespace`")
+            DeployLockError::Nothing(_) => {
+                Self::new(ExitKind::Refused, error).hint("see `--namespace` and `--exclude-namespace`")
             }
-            FreezeError::Behind { .. } => Self::new(Kind::Stuck, error).hint(
+            DeployLockError::Behind { .. } => Self::new(ExitKind::Stuck, error).hint(
                 "run the command again to continue; if this machine cannot reach each API server at its own \
                  address, add `--through-kubeconfig`",
             ),
@@ -458,7 +462,7 @@ mod tests {
         #[derive(Debug, clap::Parser)]
         struct Words {
             #[command(flatten)]
-            args: LockArgs,
+            args: DeployLockArgs,
         }
         let parsed = |words: &[&str]| <Words as clap::Parser>::try_parse_from([&["lock"], words].concat());
         assert!(parsed(&[]).unwrap_err().to_string().contains("--reason <TEXT>"));

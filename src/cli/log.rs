@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-pub use crate::session::Said as Kind;
+pub use crate::session::MessageKind;
 
 /// Format of messages on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -27,7 +27,7 @@ pub enum LogFormat {
     Json,
 }
 
-impl Kind {
+impl MessageKind {
     /// Returns the label of a line for people.
     pub fn label(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ pub fn about(name: &'static str, value: &str) {
 }
 
 /// Returns a line of this kind with these fields.
-pub fn line(kind: Kind, message: &str, fields: &[(&str, Value)]) -> String {
+pub fn line(kind: MessageKind, message: &str, fields: &[(&str, Value)]) -> String {
     let mut all = Map::from_iter([("kind".to_string(), Value::from(kind.word()))]);
     all.extend(fields.iter().map(|(name, value)| ((*name).to_string(), value.clone())));
     compose(OffsetDateTime::now_utc(), kind.level(), message, all)

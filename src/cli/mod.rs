@@ -1,7 +1,7 @@
 //! The command line: arguments and output.
 //!
 //! Each command has one file. The file contains the arguments of the command, with the help as doc comments, and a function `run`
-//! that passes the arguments to the other modules. [`crate::session::failure`] gives every error a kind, and `Kind::code` returns
+//! that passes the arguments to the other modules. [`crate::session::failure`] gives every error a kind, and `ExitKind::code` returns
 //! the exit status of the kind. [`output`] is the only module that prints, and [`source`] finds the store. Parsing reads no files
 //! and opens no connections. A command first resolves its arguments, then connects.
 //!
@@ -12,8 +12,8 @@ pub mod report;
 pub mod source;
 
 mod api;
-mod aside;
 mod audit;
+mod beside_bar;
 mod certs;
 mod complete;
 mod completions;
@@ -24,22 +24,22 @@ mod file;
 mod findings;
 mod gates;
 mod help;
-mod homes;
 mod inspect;
 mod ip;
+mod ledger_args;
 mod lock;
 mod log;
-mod neutral;
 mod operation;
-mod panicking;
+mod panic;
 mod preflight;
 mod progress;
 mod ranges;
 mod rehearse;
 mod renumber;
 mod run_args;
-mod speaking;
 mod target;
+mod terminal_escape;
+mod terminal_ui;
 mod tiers;
 mod zone;
 
@@ -50,14 +50,14 @@ use std::process::ExitCode;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-pub use crate::session::{Failure, Kind};
+pub use crate::session::{ExitKind, Failure};
 pub use output::Output;
 
 use log::LogFormat;
 use output::{Format, When};
 
 use crate::operation::moment;
-use crate::session::Voice;
+use crate::session::Ui;
 
 /// Change the network of a Kubernetes cluster that is serving traffic.
 ///
@@ -112,7 +112,7 @@ enum Command {
     /// List, show, report, resume, roll back and forget operations
     #[command(subcommand)]
     Operation(operation::OperationCommand),
-    Lock(lock::LockArgs),
+    Lock(lock::DeployLockArgs),
     Unlock(lock::UnlockArgs),
     Audit(audit::AuditArgs),
     /// Show and check the Service ranges, and rewrite allocation bitmaps
@@ -146,8 +146,8 @@ pub struct Context {
 
 impl Context {
     /// Returns a printer that sends the messages of a session to this output.
-    fn voice(&self) -> Voice {
-        Voice::new(self.output.clone())
+    fn ui(&self) -> Ui {
+        Ui::new(self.output.clone())
     }
 }
 
@@ -175,10 +175,10 @@ impl Outcome {
 /// Parses the arguments of this process, runs the command, and returns the exit status.
 pub fn main() -> ExitCode {
     leave_no_core();
-    panicking::install_hook();
+    panic::install_hook();
     complete::answer();
     let outcome = std::panic::catch_unwind(|| run(std::env::args_os().collect()));
-    outcome.unwrap_or_else(|_| ExitCode::from(Kind::Bug.code()))
+    outcome.unwrap_or_else(|_| ExitCode::from(ExitKind::Bug.code()))
 }
 
 /// Protects the credentials and Secrets in the memory of this process. The kernel writes no core dump to a file or to a program
@@ -204,8 +204,8 @@ fn run(arguments: Vec<OsString>) -> ExitCode {
             hide_credentials(&mut error);
             if error.use_stderr() && wants_json {
                 log::start(LogFormat::Json);
-                output::plain(log::Kind::Error, error.to_string().trim());
-                return ExitCode::from(Kind::Usage.code());
+                output::plain(log::MessageKind::Error, error.to_string().trim());
+                return ExitCode::from(ExitKind::Usage.code());
             }
             // For clap, help and version are "errors" with status 0. A closed pipe is ignored.
             let _ = error.print();

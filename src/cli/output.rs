@@ -12,11 +12,11 @@ use serde::Serialize;
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
-use super::aside::aside;
-use super::log::{self, Kind};
-use super::neutral::{Neutral, neutral, neutral_line};
+use super::beside_bar::aside;
+use super::log::{self, MessageKind};
+use super::terminal_escape::{Neutral, neutral, neutral_line};
 pub use crate::session::counted;
-use crate::session::failure::{Failure, Kind as FailureKind};
+use crate::session::failure::{ExitKind, Failure};
 
 /// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -124,7 +124,7 @@ impl Output {
             if error.is_io() {
                 Failure::from(std::io::Error::from(error))
             } else {
-                Failure::new(FailureKind::Bug, error)
+                Failure::new(ExitKind::Bug, error)
             }
         })?;
         stdout.write_all(b"\n")?;
@@ -138,7 +138,7 @@ impl Output {
             return self.yaml(value);
         }
         debug_assert!(has_version(value), "a document without its version");
-        let text = serde_json::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
+        let text = serde_json::to_string(value).map_err(|error| Failure::new(ExitKind::Bug, error))?;
         self.text(&text)
     }
 
@@ -156,7 +156,7 @@ impl Output {
     /// Prints a value as YAML. Output for programs keeps harmful characters, because YAML, unlike JSON, has no escapes outside of
     /// quotes.
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
-        let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(FailureKind::Bug, error))?;
+        let text = serde_saphyr::to_string(value).map_err(|error| Failure::new(ExitKind::Bug, error))?;
         let is_for_people = self.format == Format::Table || std::io::stdout().is_terminal();
         if is_for_people { self.text(&text) } else { print(&text) }
     }
@@ -184,7 +184,7 @@ impl Output {
 
     /// Prints a note on stderr.
     pub fn note(&self, text: &str) {
-        self.say(Kind::Note, text, &[]);
+        self.say(MessageKind::Note, text, &[]);
     }
 
     /// Prints a warning on stderr.
@@ -194,23 +194,23 @@ impl Output {
 
     /// Prints progress on stderr.
     pub fn progress(&self, text: &str) {
-        self.say(Kind::Progress, text, &[]);
+        self.say(MessageKind::Progress, text, &[]);
     }
 
     /// Prints a message on stderr. With `--log-format json`, the line also contains `fields`.
-    pub fn say(&self, kind: Kind, text: &str, fields: &[(&str, Value)]) {
+    pub fn say(&self, kind: MessageKind, text: &str, fields: &[(&str, Value)]) {
         say(kind, text, fields);
     }
 
     /// Prints on stderr why the command failed or paused. Prints nothing after a broken pipe.
     pub fn failure(&self, failure: &Failure) {
-        if failure.kind == FailureKind::BrokenPipe {
+        if failure.kind == ExitKind::BrokenPipe {
             return;
         }
         let mut fields = vec![("exit_status", Value::from(failure.kind.code()))];
         fields.extend(failure.step.iter().map(|step| ("step", Value::from(step.as_str()))));
         for (kind, text) in failure.lines() {
-            let is_first = matches!(kind, Kind::Error | Kind::Paused);
+            let is_first = matches!(kind, MessageKind::Error | MessageKind::Paused);
             self.say(kind, &text, if is_first { &fields } else { &[] });
         }
     }
@@ -249,18 +249,18 @@ pub fn can_ask() -> bool {
 
 /// Prints a warning on stderr.
 pub fn warn(text: &str) {
-    say(Kind::Warning, text, &[]);
+    say(MessageKind::Warning, text, &[]);
 }
 
-fn say(kind: Kind, text: &str, fields: &[(&str, Value)]) {
+fn say(kind: MessageKind, text: &str, fields: &[(&str, Value)]) {
     if log::is_json() {
         return talk(&log::line(kind, text, fields));
     }
     let tone = match kind {
-        Kind::Progress => return talk(text),
-        Kind::Error => Tone::Bad,
-        Kind::Warning => Tone::Careful,
-        Kind::Paused | Kind::Note | Kind::Hint | Kind::Cause => Tone::Strong,
+        MessageKind::Progress => return talk(text),
+        MessageKind::Error => Tone::Bad,
+        MessageKind::Warning => Tone::Careful,
+        MessageKind::Paused | MessageKind::Note | MessageKind::Hint | MessageKind::Cause => Tone::Strong,
     };
     // Continuation lines are indented, so that text from the cluster cannot look like a message from this program.
     let text = text.replace('\n', "\n  ");
@@ -408,7 +408,7 @@ pub(super) fn is_watched() -> bool {
 }
 
 /// Prints a message without colour, and does not suspend the progress bar. Used only when the process is about to end.
-pub(super) fn plain(kind: Kind, text: &str) {
+pub(super) fn plain(kind: MessageKind, text: &str) {
     let line = if log::is_json() { log::line(kind, text, &[]) } else { format!("{}: {text}", kind.label()) };
     let _ = writeln!(std::io::stderr().lock(), "{}", neutral(&line, false));
 }

@@ -182,7 +182,7 @@ struct AskedArgs {
 
 /// The output of `preflight -o json`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct PreflightOutput<'a> {
     version: u8,
     target: &'a str,
     checks: &'a [CheckResult],
@@ -196,7 +196,9 @@ pub async fn run(context: &Context, command: &PreflightCommand) -> Result<Outcom
         PreflightCommand::Dns(args) => ("dns", &args.asked, Box::pin(check_dns(args)).await?),
         PreflightCommand::Cni(args) => ("cni", &args.asked, Box::pin(check_cni(args)).await?),
     };
-    context.output.data(&Shown { version: 1, target, checks: &checks }, |output| text(output, &checks))?;
+    context
+        .output
+        .data(&PreflightOutput { version: 1, target, checks: &checks }, |output| text(output, &checks))?;
     if let Some(path) = &asked.junit {
         let suite = format!("netsurgeon preflight {target}");
         write_file(path, junit::file(&suite, &checks, asked.strict).as_bytes(), Readers::All)?;

@@ -7,10 +7,10 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::aside;
-use super::log::{self, Kind};
-use super::neutral::neutral_line;
+use super::beside_bar;
+use super::log::{self, MessageKind};
 use super::output::{self, Output};
+use super::terminal_escape::neutral_line;
 use crate::operation::{Event, Observer};
 use crate::session::progress::{Progress as Figures, SharedProgress};
 use crate::session::{Countdown, in_words, titled};
@@ -21,9 +21,9 @@ const TICK: Duration = Duration::from_millis(250);
 const COUNT: Duration = Duration::from_secs(10);
 
 /// A bar that stays on the screen until this value is dropped.
-struct Shown(ProgressBar);
+struct ShownBar(ProgressBar);
 
-impl Shown {
+impl ShownBar {
     /// Shows a bar, if stderr is a terminal.
     fn new(length: Option<usize>, style: impl FnOnce() -> Option<ProgressStyle>) -> Option<Self> {
         if !output::is_watched() || log::is_json() {
@@ -34,25 +34,25 @@ impl Shown {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.enable_steady_tick(TICK);
-        aside::show(Some(bar.clone()));
+        beside_bar::show(Some(bar.clone()));
         Some(Self(bar))
     }
 }
 
-impl Drop for Shown {
+impl Drop for ShownBar {
     fn drop(&mut self) {
-        aside::show(None);
+        beside_bar::show(None);
         self.0.finish_and_clear();
     }
 }
 
 /// Shows the current stage and the number of completed steps. Used if no other figures about the operation are known.
-pub struct Spinner(Option<Shown>);
+pub struct Spinner(Option<ShownBar>);
 
 impl Spinner {
     /// Shows the spinner, if stderr is a terminal.
     pub fn new() -> Self {
-        Self(Shown::new(None, || {
+        Self(ShownBar::new(None, || {
             ProgressStyle::with_template("{spinner} {pos} steps ({per_sec})  {wide_msg}").ok()
         }))
     }
@@ -61,7 +61,7 @@ impl Spinner {
 impl Observer for Spinner {
     fn event(&mut self, event: Event<'_>) {
         trace(&event);
-        let Some(Shown(bar)) = &self.0 else { return };
+        let Some(ShownBar(bar)) = &self.0 else { return };
         match event {
             Event::StageStarted { stage, back, .. } => {
                 bar.set_message(neutral_line(&titled(&stage.title, back), false).into_owned());
@@ -79,13 +79,13 @@ pub fn countdown(output: &Output) -> Countdown<'_> {
     Box::new(move |left, text| {
         let line = format!("{text}: {} left", in_words(left));
         if said.is_none() {
-            bar = Shown::new(None, || ProgressStyle::with_template("{spinner} {wide_msg}").ok());
+            bar = ShownBar::new(None, || ProgressStyle::with_template("{spinner} {wide_msg}").ok());
         }
-        if let Some(Shown(bar)) = &bar {
+        if let Some(ShownBar(bar)) = &bar {
             bar.set_message(neutral_line(&line, false).into_owned());
             said = Some(left);
         } else if said.is_none_or(|said| said.saturating_sub(left) >= COUNT) {
-            output.say(Kind::Progress, &line, &[("seconds_left", left.as_secs().into())]);
+            output.say(MessageKind::Progress, &line, &[("seconds_left", left.as_secs().into())]);
             said = Some(left);
         }
     })
@@ -113,7 +113,7 @@ fn trace(event: &Event<'_>) {
 pub struct Progress<'a> {
     output: &'a Output,
     figures: SharedProgress,
-    bar: Option<Shown>,
+    bar: Option<ShownBar>,
     /// The task that prints the countdown, if there is no bar.
     counting: Option<JoinHandle<()>>,
     /// Number of subjects that were completed since the last line.
@@ -131,8 +131,8 @@ impl<'a> Progress<'a> {
             (figures.reached(), figures.line_after())
         };
         // A redraw of the bar locks the progress figures, so this code must not hold the lock here.
-        let bar = Shown::new(Some(all), || style(&figures));
-        if let Some(Shown(bar)) = &bar {
+        let bar = ShownBar::new(Some(all), || style(&figures));
+        if let Some(ShownBar(bar)) = &bar {
             bar.set_position(reached as u64);
         }
         let counting = bar.is_none().then(|| tokio::spawn(count_down(output.clone(), figures.clone())));
@@ -147,7 +147,7 @@ impl<'a> Progress<'a> {
         self.unsaid = 0;
         let (figures, now) = (lock(&self.figures), Instant::now());
         let text = format!("{}: {}", figures.stage_title(), figures.words(now));
-        self.output.say(Kind::Progress, &text, &figures.fields(now));
+        self.output.say(MessageKind::Progress, &text, &figures.fields(now));
     }
 }
 
@@ -183,7 +183,7 @@ async fn count_down(output: Output, figures: SharedProgress) {
         sleep(COUNT).await;
         let lingering = lingering(&*lock(&figures)).filter(|(_, left)| left.as_secs() > 0);
         if let Some((text, left)) = lingering {
-            output.say(Kind::Progress, &text, &[("seconds_left", left.as_secs().into())]);
+            output.say(MessageKind::Progress, &text, &[("seconds_left", left.as_secs().into())]);
         }
     }
 }
@@ -203,7 +203,7 @@ impl Observer for Progress<'_> {
         if self.line_after.is_some_and(|count| self.unsaid >= count) {
             self.say();
         }
-        if let Some(Shown(bar)) = &self.bar {
+        if let Some(ShownBar(bar)) = &self.bar {
             let (reached, _) = lock(&self.figures).reached();
             bar.set_position(reached as u64);
         }

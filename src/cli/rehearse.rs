@@ -17,7 +17,7 @@ use crate::renumber::estimate::{Estimate, estimate};
 use crate::renumber::rehearse::{Rollback, scope};
 use crate::renumber::run::reasons;
 use crate::renumber::{Rehearsal, Renumbering, rehearse};
-use crate::session::{Failure, Kind};
+use crate::session::{ExitKind, Failure};
 use crate::survey::{Era, Finding, Severity, Survey};
 
 /// Maximum number of moves that the report shows as examples.
@@ -106,12 +106,12 @@ pub async fn run(context: &Context, args: &RehearseArgs) -> Result<Outcome, Fail
 
 fn conclude(rehearsal: &Rehearsal) -> Result<Outcome, Failure> {
     if rehearsal.rollback != Rollback::Identical || !rehearsal.rollback_stuck.is_empty() {
-        return Err(Failure::of(Kind::Stuck, "the rollback did not restore everything").hint(
+        return Err(Failure::of(ExitKind::Stuck, "the rollback did not restore everything").hint(
             "this is a bug in netsurgeon: do not apply the plan, and report the bug with the output above",
         ));
     }
     if let (Some(count), Some(first)) = (misplaced(rehearsal), rehearsal.misplaced.first()) {
-        return Err(Failure::of(Kind::Stuck, format!("{count} after the move; the first is `{first}`")));
+        return Err(Failure::of(ExitKind::Stuck, format!("{count} after the move; the first is `{first}`")));
     }
     let new = new_findings(rehearsal).count();
     Ok(if new == 0 { Outcome::Done } else { Outcome::Findings })

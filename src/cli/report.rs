@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::file::{Readers, write_file};
-use super::homes::HomeArgs;
+use super::ledger_args::LedgerArgs;
 use super::{Context, Outcome};
 use crate::operation::Lock;
 use crate::renumber::run::{later_renumbering, open_operation};
@@ -33,7 +33,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     html: PathBuf,
     #[command(flatten)]
-    pub(super) homes: HomeArgs,
+    pub(super) homes: LedgerArgs,
 }
 
 /// Runs the command.

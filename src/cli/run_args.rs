@@ -7,9 +7,9 @@ use clap::Args;
 use tokio::time::timeout;
 
 use super::Context;
-use super::homes::HomeArgs;
-use crate::kube_api::Reach;
-use crate::renumber::live::LINGER;
+use super::ledger_args::LedgerArgs;
+use crate::kube_api::BarrierRoute;
+use crate::renumber::environment::LINGER;
 use crate::renumber::run::{Choices, RenumberSession};
 use crate::session::Failure;
 use crate::session::{LeaseTerms, Session, Settings};
@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to acquire the operation lease.
 #[derive(Debug, Clone, Args)]
-pub struct LockArgs {
+pub struct LeaseArgs {
     /// Take over the operation lease at once. Use this only if the process that holds the lease for the same operation is dead or
     /// hangs. Without this option, netsurgeon waits until the lease expires
     #[arg(long)]
@@ -29,7 +29,7 @@ pub struct LockArgs {
     lock_ttl: u64,
 }
 
-impl LockArgs {
+impl LeaseArgs {
     /// Returns the settings of the operation lease.
     pub fn terms(&self) -> LeaseTerms {
         LeaseTerms { take_over: self.take_over, ttl: Duration::from_secs(self.lock_ttl) }
@@ -50,7 +50,7 @@ pub struct RunArgs {
     #[arg(short, long)]
     pub(super) yes: bool,
     #[command(flatten)]
-    pub(super) lock: LockArgs,
+    pub(super) lock: LeaseArgs,
     /// Serve `GET /metrics` for Prometheus at this address while the operation runs; docs/metrics.md lists the metrics
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<String>,
@@ -81,8 +81,8 @@ pub struct RenumberRunArgs {
     /// How to check that every kube-proxy has applied the writes. `direct`: by a request to each node. `node-proxy`: by requests
     /// through the API server. `auto`: `direct` or, if this fails, `node-proxy`. A number: wait for this many seconds, without a
     /// check [default: auto]
-    #[arg(long, value_name = "HOW", value_parser = parse_reach)]
-    barrier: Option<Reach>,
+    #[arg(long, value_name = "HOW", value_parser = parse_route)]
+    barrier: Option<BarrierRoute>,
     /// How long the new addresses still answer after a rollback has moved the Services back, in seconds. Clients can still have a
     /// new address in their DNS cache. In the storage era `bitmap` (the default up to Kubernetes 1.32), the maximum is 300
     /// seconds [default: 60]
@@ -100,7 +100,7 @@ pub struct RenumberRunArgs {
 impl RenumberRunArgs {
     fn choices(&self) -> Choices {
         Choices {
-            barrier: self.barrier.unwrap_or(Reach::Auto),
+            barrier: self.barrier.unwrap_or(BarrierRoute::Auto),
             linger: self.linger.map_or(LINGER, Duration::from_secs),
             without_api_servers: self.without_api_server.iter().cloned().collect(),
             events: !self.no_events,
@@ -138,16 +138,16 @@ pub struct LiveArgs {
     #[command(flatten)]
     pub(super) renumber: RenumberRunArgs,
     #[command(flatten)]
-    pub(super) home: HomeArgs,
+    pub(super) home: LedgerArgs,
 }
 
-fn parse_reach(text: &str) -> Result<Reach, String> {
+fn parse_route(text: &str) -> Result<BarrierRoute, String> {
     match text {
-        "auto" => Ok(Reach::Auto),
-        "direct" => Ok(Reach::Direct),
-        "node-proxy" => Ok(Reach::NodeProxy),
+        "auto" => Ok(BarrierRoute::Auto),
+        "direct" => Ok(BarrierRoute::Direct),
+        "node-proxy" => Ok(BarrierRoute::NodeProxy),
         seconds => match seconds.parse::<u16>() {
-            Ok(seconds) => Ok(Reach::Wait(Duration::from_secs(seconds.into()))),
+            Ok(seconds) => Ok(BarrierRoute::Wait(Duration::from_secs(seconds.into()))),
             Err(_) => Err("give `auto`, `direct`, `node-proxy`, or a number of seconds".to_string()),
         },
     }
@@ -158,7 +158,7 @@ impl LiveArgs {
     pub async fn open(&self, context: &Context) -> Result<RenumberSession, Failure> {
         let etcd = (self.home.etcd.connect().await?, self.home.etcd.layout());
         let cluster = self.home.kube.connect().await?;
-        let session = Session::open(context.voice(), etcd, cluster, self.settings()).await?;
+        let session = Session::open(context.ui(), etcd, cluster, self.settings()).await?;
         Ok(RenumberSession::new(session, self.renumber.choices()))
     }
 
@@ -170,8 +170,8 @@ impl LiveArgs {
     ) -> Result<RenumberSession, Failure> {
         let etcd = (self.home.etcd.connect().await?, self.home.etcd.layout());
         let answers = timeout(PATIENCE, self.answering()).await.ok().flatten();
-        let (voice, settings) = (context.voice(), self.settings());
-        let session = Session::open_without_api(voice, etcd, answers, pause, settings).await?;
+        let (ui, settings) = (context.ui(), self.settings());
+        let session = Session::open_without_api(ui, etcd, answers, pause, settings).await?;
         Ok(RenumberSession::new(session, self.renumber.choices()))
     }
 

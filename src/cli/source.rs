@@ -14,7 +14,7 @@ use super::Context;
 use crate::encryption::Keyring;
 use crate::operation::Journal;
 use crate::renumber::run::{open_operation, unfinished};
-use crate::session::{Failure, Kind, LiveEtcd, pasted};
+use crate::session::{ExitKind, Failure, LiveEtcd, pasted};
 use crate::store::etcd::{EtcdOptions, EtcdStore};
 use crate::store::seal::{Lenient, Seal, Sealed};
 use crate::store::snapshot::SnapshotStore;
@@ -229,7 +229,7 @@ impl StoredArgs {
         let text = Zeroizing::new(std::fs::read_to_string(path).map_err(|error| unusable(error.into()))?);
         let keyring = Keyring::parse(&text, self.layout().prefix(), rand::fill);
         let seal: Arc<dyn Seal> =
-            Arc::new(keyring.map_err(|error| unusable(Failure::new(Kind::Refused, error)))?);
+            Arc::new(keyring.map_err(|error| unusable(Failure::new(ExitKind::Refused, error)))?);
         Ok(Some(if self.is_lenient { Arc::new(Lenient(seal)) } else { seal }))
     }
 }
@@ -332,7 +332,7 @@ mod tests {
     fn missing_source_is_a_usage_error_with_hints() {
         let empty = tempfile::tempdir().unwrap();
         let failure = EtcdArgs::default().resolve(empty.path()).unwrap_err();
-        assert_eq!(failure.kind, Kind::Usage);
+        assert_eq!(failure.kind, ExitKind::Usage);
         assert_eq!(failure.hints.len(), 2);
     }
 

@@ -129,7 +129,7 @@ mod tests {
             ["shop 10.0.0.1", "shop/cart", "shop/cart x", "a/b 10.0.0.1 c", "a/b 10.0.0.1\na/b 10.0.0.2"]
         {
             std::fs::write(file.path(), bad).unwrap();
-            assert_eq!(read_pins(file.path()).unwrap_err().kind, super::super::Kind::Usage, "{bad}");
+            assert_eq!(read_pins(file.path()).unwrap_err().kind, super::super::ExitKind::Usage, "{bad}");
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The deploy lock: API servers refuse the changes of deploy pipelines.
 //!
-//! A [`Freeze`] describes a deploy lock: the locked kinds and namespaces, the exemptions, the holder and the reason. netsurgeon
+//! A [`DeployLock`] describes a deploy lock: the locked kinds and namespaces, the exemptions, the holder and the reason. netsurgeon
 //! creates objects from this description: a ValidatingAdmissionPolicy with its binding ([`policy`]). If the API server does not
 //! serve such policies, netsurgeon creates a ResourceQuota in every namespace ([`quota`]). Quotas refuse fewer changes. [`live`]
 //! creates the objects, deletes them, and verifies each change on every API server. An annotation of each object contains the
 //! description, so the cluster itself shows the holder. A deploy lock with a time limit also has a timer ([`timer`]).
 
-pub mod live;
+pub mod api;
 pub mod policy;
 pub mod quota;
 pub mod timer;
@@ -130,7 +130,7 @@ pub struct Exempt {
 
 /// Description of a deploy lock: the locked kinds and namespaces, the exemptions, the holder and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Freeze {
+pub struct DeployLock {
     /// The version of this record's format, 1.
     pub version: u8,
     /// Unique id. Every change of the deploy lock gets a new id.
@@ -158,7 +158,7 @@ pub struct Freeze {
     pub exempt: Exempt,
 }
 
-impl Freeze {
+impl DeployLock {
     /// Reads the deploy lock from the annotation of an object; `None` if the annotation is missing, invalid or of another
     /// version.
     pub fn of(object: &Value) -> Option<Self> {
@@ -265,9 +265,9 @@ fn one_line(text: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn freeze() -> Freeze {
+    pub(crate) fn freeze() -> DeployLock {
         let users = BTreeSet::from(["kubernetes-admin".to_string()]);
-        Freeze {
+        DeployLock {
             version: VERSION,
             id: "f1".into(),
             holder: "ops@host-1".into(),
@@ -287,12 +287,12 @@ pub(crate) mod tests {
     fn lock_round_trips_through_its_objects() {
         for object in [policy::policy(&freeze()), policy::binding(&freeze()), quota::quota(&freeze(), "shop")]
         {
-            assert_eq!(Freeze::of(&object), Some(freeze()), "{object}");
+            assert_eq!(DeployLock::of(&object), Some(freeze()), "{object}");
             assert_eq!(object["metadata"]["labels"][MANAGED_BY.0], MANAGED_BY.1);
         }
-        let later = Freeze { version: 2, ..freeze() };
-        assert_eq!(Freeze::of(&policy::policy(&later)), None);
-        assert_eq!(Freeze::of(&json!({"metadata": {}})), None);
+        let later = DeployLock { version: 2, ..freeze() };
+        assert_eq!(DeployLock::of(&policy::policy(&later)), None);
+        assert_eq!(DeployLock::of(&json!({"metadata": {}})), None);
     }
 
     #[test]
@@ -307,7 +307,7 @@ pub(crate) mod tests {
 
     #[test]
     fn description_is_one_line() {
-        let freeze = Freeze { reason: "a\n\tb \u{7}c".into(), ..freeze() }.in_one_line();
+        let freeze = DeployLock { reason: "a\n\tb \u{7}c".into(), ..freeze() }.in_one_line();
         assert_eq!(
             freeze.says(),
             "a b c (operation 20260101T000000Z-abcd); locked by ops@host-1 as kubernetes-admin since \
@@ -317,20 +317,20 @@ pub(crate) mod tests {
 
     #[test]
     fn lock_with_an_end_shows_it() {
-        let freeze = Freeze { seconds: Some(5400), ..freeze() };
+        let freeze = DeployLock { seconds: Some(5400), ..freeze() };
         assert!(
             freeze.says().ends_with("since 2026-01-01T00:00:00Z until 2026-01-01T01:30:00Z"),
             "{}",
             freeze.says()
         );
-        assert_eq!(Freeze::of(&timer::timer(&freeze).unwrap()), Some(freeze));
+        assert_eq!(DeployLock::of(&timer::timer(&freeze).unwrap()), Some(freeze));
     }
 
     #[test]
     fn lock_with_another_time_is_equal() {
-        let later = Freeze { id: "f2".into(), since: 1_800_000_000, ..freeze() };
+        let later = DeployLock { id: "f2".into(), since: 1_800_000_000, ..freeze() };
         assert!(freeze().does_the_same_as(&later));
-        assert!(!freeze().does_the_same_as(&Freeze { what: What::All, ..freeze() }));
-        assert!(!freeze().is_of_the_holder_of(&Freeze { holder: "ops@host-2".into(), ..freeze() }));
+        assert!(!freeze().does_the_same_as(&DeployLock { what: What::All, ..freeze() }));
+        assert!(!freeze().is_of_the_holder_of(&DeployLock { holder: "ops@host-2".into(), ..freeze() }));
     }
 }

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Freeze, NAME, PROBE, timer};
+use super::{DeployLock, NAME, PROBE, timer};
 
 /// API version of admission policies, GA in Kubernetes 1.30.
 pub const API_VERSION: &str = "admissionregistration.k8s.io/v1";
@@ -40,7 +40,7 @@ const OWN_USERS: [&str; 4] = [
 const OWN_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
 
 /// Returns the policy of a deploy lock.
-pub fn policy(freeze: &Freeze) -> Value {
+pub fn policy(freeze: &DeployLock) -> Value {
     // Unused fields are null, so that the merge patch removes them from an existing policy (RFC 7386).
     let timer = freeze.seconds.map(|_| json!({"apiVersion": timer::API_VERSION, "kind": timer::KIND}));
     let ended = if freeze.seconds.is_some() { timer::HAS_ENDED } else { "false" };
@@ -75,7 +75,7 @@ pub fn policy(freeze: &Freeze) -> Value {
 }
 
 /// Returns the binding of the policy. The binding activates the policy and writes every refusal to the audit log.
-pub fn binding(freeze: &Freeze) -> Value {
+pub fn binding(freeze: &DeployLock) -> Value {
     let timer = freeze.seconds.map(|_| {
         json!({"name": timer::name(freeze), "namespace": timer::NAMESPACE, "parameterNotFoundAction": "Allow"})
     });
@@ -87,7 +87,7 @@ pub fn binding(freeze: &Freeze) -> Value {
 }
 
 /// Returns the error message for the probe. The policy refuses the probe even for the holder.
-pub fn in_force(freeze: &Freeze) -> String {
+pub fn in_force(freeze: &DeployLock) -> String {
     format!("netsurgeon lock {} is in force", freeze.id)
 }
 
@@ -103,7 +103,7 @@ fn probe() -> String {
     )
 }
 
-fn locked_out(freeze: &Freeze) -> String {
+fn locked_out(freeze: &DeployLock) -> String {
     let merged = |given: &BTreeSet<String>, own: &[&str]| {
         let all: BTreeSet<&str> = given.iter().map(String::as_str).chain(own.iter().copied()).collect();
         let list: Vec<String> = all.into_iter().map(text).collect();
@@ -120,7 +120,7 @@ fn locked_out(freeze: &Freeze) -> String {
 
 /// Returns the label requirements that select the namespaces. Every namespace has its name as a label
 /// (`NamespaceDefaultLabelName`, 1.21 and later). This label cannot be removed.
-fn namespaces(freeze: &Freeze) -> Vec<Value> {
+fn namespaces(freeze: &DeployLock) -> Vec<Value> {
     let requirement = |operator: &str, names: &BTreeSet<String>| {
         let key = "kubernetes.io/metadata.name";
         json!({"key": key, "operator": operator, "values": names})
@@ -135,7 +135,7 @@ fn namespaces(freeze: &Freeze) -> Vec<Value> {
     requirements
 }
 
-fn rules(freeze: &Freeze) -> Vec<Value> {
+fn rules(freeze: &DeployLock) -> Vec<Value> {
     const ALL: &[&str] = &["CREATE", "UPDATE", "DELETE"];
     let rule = |group: &str, resources: &[&str], operations: &[&str]| {
         json!({
@@ -157,7 +157,7 @@ fn rules(freeze: &Freeze) -> Vec<Value> {
 }
 
 /// Returns the CEL expression of the message for clients: the refused action, the reason, the time, and how to end the lock.
-fn message(freeze: &Freeze) -> String {
+fn message(freeze: &DeployLock) -> String {
     let end = text(&format!(
         ": {}; ask the holder, or run `netsurgeon unlock` (with `--force` if you are not the holder)",
         freeze.says()
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn text_is_quoted_for_cel() {
         assert_eq!(text("a\"b\\c\nd"), r#""a\"b\\c\nd""#);
-        let freeze = Freeze { reason: "\" + request.name + \"".into(), ..freeze() };
+        let freeze = DeployLock { reason: "\" + request.name + \"".into(), ..freeze() };
         assert!(message(&freeze).contains(r#"\" + request.name + \""#), "{}", message(&freeze));
     }
 
@@ -200,14 +200,14 @@ mod tests {
     #[test]
     fn rules_and_namespaces_match_the_scope() {
         let resources = |what| {
-            let list = rules(&Freeze { what, ..freeze() });
+            let list = rules(&DeployLock { what, ..freeze() });
             list.iter().flat_map(|rule| rule["resources"].as_array().cloned().unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(resources(What::Services), ["services"]);
         assert!(!resources(What::Deploys).contains(&json!("services")));
         assert_eq!(resources(What::All).len(), resources(What::Deploys).len() + 1);
         let scope = Scope::new(&["shop".to_string()], &[]);
-        let selected = namespaces(&Freeze { scope, ..freeze() });
+        let selected = namespaces(&DeployLock { scope, ..freeze() });
         assert_eq!(selected.len(), 1);
         assert_eq!((&selected[0]["operator"], &selected[0]["values"]), (&json!("In"), &json!(["shop"])));
         assert_eq!(namespaces(&freeze())[0]["values"], json!(["kube-system"]));

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Freeze, NAME, What};
+use super::{DeployLock, NAME, What};
 
 /// Locked workload kinds. Pods and other objects that controllers create are not limited, so that controllers can replace Pods
 /// after a node failure.
@@ -13,7 +13,7 @@ const WORKLOADS: [&str; 4] =
     ["count/deployments.apps", "count/statefulsets.apps", "count/daemonsets.apps", "count/cronjobs.batch"];
 
 /// Returns the ResourceQuota for a namespace. The error that clients receive contains only the name of the quota.
-pub fn quota(freeze: &Freeze, namespace: &str) -> Value {
+pub fn quota(freeze: &DeployLock, namespace: &str) -> Value {
     // Kinds that are not locked are null, so that the merge patch removes them from an existing quota (RFC 7386).
     let limit = |frozen: bool| if frozen { Value::from("0") } else { Value::Null };
     let mut hard = serde_json::Map::new();
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn quota_counts_the_locked_kinds() {
-        let hard = |what| quota(&Freeze { what, ..freeze() }, "shop")["spec"]["hard"].clone();
+        let hard = |what| quota(&DeployLock { what, ..freeze() }, "shop")["spec"]["hard"].clone();
         let frozen = |what| {
             let hard = hard(what);
             hard.as_object().unwrap().values().filter(|limit| **limit == json!("0")).count()

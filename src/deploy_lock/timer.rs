@@ -8,7 +8,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Freeze, NAME};
+use super::{DeployLock, NAME};
 
 /// Namespace of timers. It exists in every cluster, and a deploy lock covers it only if it is named explicitly.
 pub const NAMESPACE: &str = "kube-system";
@@ -23,12 +23,12 @@ pub const HAS_ENDED: &str = "params != null && has(params.status) && has(params.
 
 /// Returns the name of a timer. Every change of the deploy lock gets a timer with a new name, so one write switches the binding
 /// to the new timer.
-pub fn name(freeze: &Freeze) -> String {
+pub fn name(freeze: &DeployLock) -> String {
     format!("{NAME}-{}", freeze.id)
 }
 
 /// Returns the timer Job of a deploy lock; `None` if the lock has no time limit.
-pub fn timer(freeze: &Freeze) -> Option<Value> {
+pub fn timer(freeze: &DeployLock) -> Option<Value> {
     let seconds = freeze.seconds?;
     Some(json!({
         "apiVersion": API_VERSION, "kind": KIND,
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn only_a_lock_with_an_end_has_a_timer() {
         assert_eq!(timer(&freeze()), None);
-        let timer = timer(&Freeze { seconds: Some(7200), ..freeze() }).unwrap();
+        let timer = timer(&DeployLock { seconds: Some(7200), ..freeze() }).unwrap();
         assert_eq!(
             (&timer["spec"]["activeDeadlineSeconds"], &timer["spec"]["parallelism"]),
             (&json!(7200), &json!(0))

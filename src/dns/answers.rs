@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::cutover::{Cutover, Name};
 use super::provider::{self, Provider};
-use super::situation::{Situation, Standing};
+use super::situation::{NameState, Situation};
 use crate::nameserver::{AT_ONCE, Key, Server, are_same, described, described_with_ttls};
 
 /// The records that name servers return for a name now.
@@ -39,7 +39,7 @@ pub async fn query(work: &Cutover, situation: &Situation, key: Option<Key>) -> V
 
 async fn of_name(
     (work, name): (&Cutover, &Name),
-    standing: &Standing,
+    standing: &NameState,
     provider: Result<&dyn Provider, String>,
     resolver: &Server,
 ) -> Answers {

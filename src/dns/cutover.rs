@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::annotations::{Annotating, Annotations, Published};
+use super::measured_share::{SeenShare, ShareQuery};
 use super::mix::share;
 use super::probe::Probing;
-use super::published::{Annotating, Annotations, Published};
-use super::seen::{SeenShare, ShareQuery};
 use crate::inventory::ZoneService;
-use crate::nameserver::{Kind as RecordKind, RecordSet, SetChange};
-use crate::operation::{Effect, Journal, Kind, Stage, State, StepId, WaitKind, Work as _};
+use crate::nameserver::{RecordKind, RecordSet, SetChange};
+use crate::operation::{Effect, Journal, OperationKind, Stage, State, StepId, WaitKind, Work as _};
 
 /// The kind of operation.
 pub const KIND: &str = "dns-cutover";
@@ -116,7 +116,7 @@ pub struct Change {
     /// The probe of the mirror, if the change sends clients to the mirror.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probing>,
-    /// Whether the change takes the name straight back ([`super::way_home`]), from whichever point its records are at.
+    /// Whether the change takes the name straight back ([`super::straight_rollback`]), from whichever point its records are at.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_straight: bool,
 }
@@ -190,7 +190,7 @@ impl WaitKind for Awaited {
     }
 }
 
-impl Kind for Cutover {
+impl OperationKind for Cutover {
     const NAME: &'static str = KIND;
     const VERSION: u32 = 2;
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::inventory::ZoneService;
-use crate::nameserver::{Kind, RecordSet, Weight};
+use crate::nameserver::{RecordKind, RecordSet, Weight};
 
 /// How a provider splits clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) fn mix(old: &[RecordSet], new: &[RecordSet], percent: u8, split: Spli
         return new.to_vec();
     }
     let mixed = |set: &RecordSet| {
-        let is_address = matches!(set.kind, Kind::A | Kind::Aaaa);
+        let is_address = matches!(set.kind, RecordKind::A | RecordKind::Aaaa);
         let other = new.iter().find(|new| new.kind == set.kind && new.data != set.data);
         match (other, split) {
             (Some(new), Split::Weights) => weigh(set, new, percent),
@@ -156,12 +156,12 @@ pub(super) fn share<'s>(sets: impl Iterator<Item = &'s RecordSet>, new: &[Record
 mod tests {
     use super::*;
 
-    fn set(kind: Kind, data: &[&str]) -> RecordSet {
+    fn set(kind: RecordKind, data: &[&str]) -> RecordSet {
         RecordSet::new("www", kind, 60, data.iter().map(ToString::to_string).collect())
     }
 
     fn mixed(old: &[&str], new: &[&str], percent: u8) -> (Vec<String>, u8) {
-        let (old, new) = ([set(Kind::A, old)], [set(Kind::A, new)]);
+        let (old, new) = ([set(RecordKind::A, old)], [set(RecordKind::A, new)]);
         let mixed = mix(&old, &new, percent, Split::Addresses);
         (mixed[0].data.clone(), share(mixed.iter(), &new))
     }
@@ -188,20 +188,20 @@ mod tests {
 
     #[test]
     fn only_addresses_of_one_type_are_mixed() {
-        let (a, aaaa) = ([set(Kind::A, &["o1"])], set(Kind::Aaaa, &["o::1"]));
-        let name = [set(Kind::Cname, &["mirror.example.net"])];
+        let (a, aaaa) = ([set(RecordKind::A, &["o1"])], set(RecordKind::Aaaa, &["o::1"]));
+        let name = [set(RecordKind::Cname, &["mirror.example.net"])];
         let mix = |old: &[RecordSet], new: &[RecordSet], percent| mix(old, new, percent, Split::Addresses);
         assert_eq!(mix(&a, &name, 50), a);
         assert_eq!(mix(&name, &a, 50), name);
         assert_eq!(mix(&name, &a, 100), a);
-        let new = [set(Kind::A, &["n1"])];
+        let new = [set(RecordKind::A, &["n1"])];
         let both = mix(&[a[0].clone(), aaaa.clone()], &new, 50);
-        assert_eq!(both, [set(Kind::A, &["n1", "o1"]), aaaa], "the mirror has no IPv6 address");
+        assert_eq!(both, [set(RecordKind::A, &["n1", "o1"]), aaaa], "the mirror has no IPv6 address");
     }
 
     #[test]
     fn weights_reach_every_share() {
-        let (old, new) = ([set(Kind::Cname, &["old"])], [set(Kind::Cname, &["new"])]);
+        let (old, new) = ([set(RecordKind::Cname, &["old"])], [set(RecordKind::Cname, &["new"])]);
         for percent in [1, 10, 50, 99] {
             let mixed = mix(&old, &new, percent, Split::Weights);
             let weights: Vec<u8> =
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(share(mixed.iter(), &new), percent);
         }
         // Each weighted set has one record. There are three old addresses and two new addresses.
-        let (old3, new2) = ([set(Kind::A, &["o1", "o2", "o3"])], [set(Kind::A, &["n1", "n2"])]);
+        let (old3, new2) = ([set(RecordKind::A, &["o1", "o2", "o3"])], [set(RecordKind::A, &["n1", "n2"])]);
         for (percent, weights) in
             [(10, [30, 30, 180, 180, 180]), (1, [3, 3, 198, 198, 198]), (50, [150, 150, 100, 100, 100])]
         {
@@ -224,7 +224,11 @@ mod tests {
         assert_eq!((weights(31, 300), weights(300, 31)), ((26, 255), (255, 27)));
         assert_eq!((weights(28, 290), weights(290, 28)), ((14, 145), (145, 14)));
         assert_eq!(mix(&old, &new, 100, Split::Weights), new);
-        assert_eq!(mix(&old, &[set(Kind::A, &["n1"])], 50, Split::Weights), old, "types cannot be mixed");
+        assert_eq!(
+            mix(&old, &[set(RecordKind::A, &["n1"])], 50, Split::Weights),
+            old,
+            "types cannot be mixed"
+        );
         assert_eq!(mix(&old, &old, 50, Split::Weights), old);
     }
 }

@@ -22,32 +22,32 @@
 //! The operation is recorded in the cluster ([`ClusterSession`](crate::session::ClusterSession)). Each DNS provider is one file
 //! in [`provider`].
 
+mod annotations;
 pub mod answers;
 mod cutover;
+mod environment;
 pub mod external_dns;
-mod live;
+mod measured_share;
 mod mix;
 pub mod plan;
 mod probe;
 mod progress;
 mod provider;
-mod published;
 pub mod reader;
 pub mod run;
-mod seen;
 mod situation;
 pub mod space;
 mod stages;
+mod straight_rollback;
 pub mod target;
 mod views;
 mod waiver;
-mod way_home;
 mod whereabouts;
 
+pub use annotations::{Annotating, Annotations, Published};
 pub use cutover::{Awaited, Change, Cutover, KIND, Name, Ownership, Point, Share};
+pub use measured_share::{SeenShare, ShareQuery};
 pub use plan::{Facts, Found, LeftOut, PlanOptions, Planned, Refusal, TOO_MANY_TARGETS, plan};
 pub use probe::{Prober, Probing, Scheme, Served, addresses};
-pub use published::{Annotating, Annotations, Published};
-pub use seen::{SeenShare, ShareQuery};
-pub use situation::{Situation, Standing};
+pub use situation::{NameState, Situation};
 pub use whereabouts::{PLANNED_ROLLBACK, Whereabouts};

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use super::annotations::Published;
 use super::cutover::{Cutover, Name, Ownership, Share};
 use super::external_dns::{HOLDER, owner, with_owner};
+use super::measured_share::ShareQuery;
 use super::mix::{Split, mix};
 use super::probe::Probing;
-use super::published::Published;
-use super::seen::ShareQuery;
 use super::space::MOST_NAMES;
 use super::target;
 use crate::inventory::ZoneService;
-use crate::nameserver::{Alias, Kind, Record, RecordSet, have_same_data};
+use crate::nameserver::{Alias, Record, RecordKind, RecordSet, have_same_data};
 use crate::operation::Plan;
 use crate::route53::{ALIAS_TTL, load_balancer_zone};
 use crate::session::all_of;
@@ -62,9 +62,9 @@ pub struct Found {
     /// Addresses of these objects, or the names of their load balancers.
     pub targets: BTreeSet<String>,
     /// The address types of the targets: A, AAAA, or both.
-    pub address_kinds: BTreeSet<Kind>,
+    pub address_kinds: BTreeSet<RecordKind>,
     /// The types of the name's records, except A, AAAA and CNAME.
-    pub beside: BTreeSet<Kind>,
+    pub beside: BTreeSet<RecordKind>,
     /// Whether the name is served over TLS.
     pub has_tls: bool,
     /// The TXT record sets with an ownership record of ExternalDNS.
@@ -72,7 +72,7 @@ pub struct Found {
     /// The object from which ExternalDNS publishes the name, if the cutover changes its annotations.
     pub published: Option<Published>,
     /// For each record type, the name of the record in which the mirror's ExternalDNS records its ownership.
-    pub heir_names: BTreeMap<Kind, String>,
+    pub heir_names: BTreeMap<RecordKind, String>,
 }
 
 /// The options of a plan.
@@ -265,17 +265,17 @@ fn name(
         Some(after) => after,
         None => targets(found, &before, ttl)?,
     };
-    if after.iter().any(|set| set.kind == Kind::Cname) && found.name == facts.zone {
+    if after.iter().any(|set| set.kind == RecordKind::Cname) && found.name == facts.zone {
         return Err(refused("the name of a zone cannot be a CNAME (RFC 1034, section 3.6.2)"));
     }
-    let kinds = |sets: &[RecordSet]| -> BTreeSet<Kind> { sets.iter().map(|set| set.kind).collect() };
+    let kinds = |sets: &[RecordSet]| -> BTreeSet<RecordKind> { sets.iter().map(|set| set.kind).collect() };
     if found.published.is_some() && kinds(&before) != kinds(&after) {
         // With `--policy=upsert-only`, ExternalDNS deletes no record, and providers have their own rules for aliases.
         return Err(refused(
             "its record types would change, and ExternalDNS does not always delete the records of the old types",
         ));
     }
-    let becomes_cname = after.iter().any(|set| set.kind == Kind::Cname);
+    let becomes_cname = after.iter().any(|set| set.kind == RecordKind::Cname);
     if let (true, Some(kind)) = (becomes_cname, found.beside.first()) {
         let reason = format!(
             "it has a {kind} record, and a name with a CNAME record cannot have other records (RFC 1034, section 3.6.2)"
@@ -323,11 +323,11 @@ fn ownership(found: &Found, after: &[RecordSet], heir: Option<&str>) -> Option<O
         after.iter().filter_map(|set| found.heir_names.get(&set.kind)).collect();
     // Before v0.19, ExternalDNS recorded the owner of an alias in the same way as the owner of a CNAME (issue 2903).
     if after.iter().any(|set| set.alias.is_some()) {
-        let of_cname = found.heir_names.get(&Kind::Cname);
+        let of_cname = found.heir_names.get(&RecordKind::Cname);
         names.extend(of_cname.filter(|name| before.iter().any(|set| set.name == **name)));
     }
     for name in names {
-        let empty = || RecordSet::new(name, Kind::Txt, ttl, Vec::new());
+        let empty = || RecordSet::new(name, RecordKind::Txt, ttl, Vec::new());
         let set = sets.entry(name.clone()).or_insert_with(empty);
         set.data.push(with_owner(record, heir));
         set.data.sort();
@@ -365,14 +365,14 @@ fn aliases(facts: &Facts, found: &Found) -> Option<Vec<RecordSet>> {
     let (Some(target), 1) = (found.targets.first(), found.targets.len()) else { return None };
     let zone = load_balancer_zone(target)?;
     let is_alias = |set: &&RecordSet| set.alias.is_some() || found.address_kinds.contains(&set.kind);
-    let mut kinds: BTreeSet<Kind> = found.sets.iter().filter(is_alias).map(|set| set.kind).collect();
+    let mut kinds: BTreeSet<RecordKind> = found.sets.iter().filter(is_alias).map(|set| set.kind).collect();
     // The mirror's ExternalDNS creates both types after the cutover. A rollback deletes only record types that the plan contains.
     if facts.heir.is_some() && !found.owned.is_empty() && !kinds.is_empty() {
-        kinds.extend([Kind::A, Kind::Aaaa]);
+        kinds.extend([RecordKind::A, RecordKind::Aaaa]);
     }
     let checks_health =
         found.sets.iter().any(|set| set.alias.as_ref().is_some_and(|alias| alias.checks_health));
-    let of = |kind: Kind| {
+    let of = |kind: RecordKind| {
         let alias = Some(Alias { zone: zone.to_string(), checks_health });
         RecordSet { alias, ..RecordSet::new(&found.name, kind, ALIAS_TTL, vec![target.clone()]) }
     };
@@ -386,9 +386,9 @@ fn targets(found: &Found, before: &[RecordSet], ttl: u32) -> Result<Vec<RecordSe
     let refused = |reason: &str| Refusal::Name { name: found.name.clone(), reason: reason.to_string() };
     let record = |data: &String| {
         let kind = match data.parse::<IpAddr>() {
-            Ok(IpAddr::V4(_)) => Kind::A,
-            Ok(IpAddr::V6(_)) => Kind::Aaaa,
-            Err(_) => Kind::Cname,
+            Ok(IpAddr::V4(_)) => RecordKind::A,
+            Ok(IpAddr::V6(_)) => RecordKind::Aaaa,
+            Err(_) => RecordKind::Cname,
         };
         let old = before.iter().find(|set| set.kind == kind);
         // The server keeps the case of the name's letters.
@@ -396,7 +396,7 @@ fn targets(found: &Found, before: &[RecordSet], ttl: u32) -> Result<Vec<RecordSe
         Record::new(name, kind, old.map_or(ttl, |set| set.ttl), data)
     };
     let records: Vec<Record> = found.targets.iter().map(record).collect();
-    let aliases = records.iter().filter(|record| record.kind == Kind::Cname).count();
+    let aliases = records.iter().filter(|record| record.kind == RecordKind::Cname).count();
     match aliases {
         _ if records.is_empty() => Err(refused("no object of the mirror with this name has an address")),
         _ if records.len() >= TOO_MANY_TARGETS => {
@@ -416,7 +416,7 @@ mod tests {
     use super::*;
     use crate::operation::Work as _;
 
-    fn record(kind: Kind, ttl: u32, data: &str) -> Record {
+    fn record(kind: RecordKind, ttl: u32, data: &str) -> Record {
         Record::new("www.example.com", kind, ttl, data)
     }
 
@@ -428,7 +428,7 @@ mod tests {
             on_mirror: vec!["Ingress `default/web`".into()],
             sets: RecordSet::group(records),
             targets: targets.iter().map(ToString::to_string).collect(),
-            address_kinds: BTreeSet::from([Kind::A]),
+            address_kinds: BTreeSet::from([RecordKind::A]),
             beside: BTreeSet::new(),
             has_tls: true,
             owned: Vec::new(),
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn unreachable_shares_are_left_out() {
-        let facts = facts(&[record(Kind::A, 3600, "192.0.2.1")], &["198.51.100.1"]);
+        let facts = facts(&[record(RecordKind::A, 3600, "192.0.2.1")], &["198.51.100.1"]);
         let work = planned(&facts, &[1, 10, 50, 100]);
         assert_eq!(work.shares, [50, 100]);
         assert_eq!(
@@ -509,7 +509,7 @@ mod tests {
 
     #[test]
     fn short_ttl_is_not_lowered() {
-        let facts = facts(&[record(Kind::Cname, 30, "old.example.net")], &["mirror.example.net"]);
+        let facts = facts(&[record(RecordKind::Cname, 30, "old.example.net")], &["mirror.example.net"]);
         let work = planned(&facts, &[10, 100]);
         assert_eq!(stages(&work), ["return", "share 100", "confirm 100", "soak 100"]);
         let back: Vec<String> = work.way_back().into_iter().map(|stage| stage.name).collect();
@@ -519,9 +519,9 @@ mod tests {
     #[test]
     fn every_step_is_the_inverse_of_its_undo_and_starts_where_the_previous_one_ends() {
         let old = [
-            record(Kind::A, 300, "192.0.2.1"),
-            record(Kind::A, 300, "192.0.2.2"),
-            record(Kind::Aaaa, 300, "2001:db8::1"),
+            record(RecordKind::A, 300, "192.0.2.1"),
+            record(RecordKind::A, 300, "192.0.2.2"),
+            record(RecordKind::Aaaa, 300, "2001:db8::1"),
         ];
         let work = planned(&facts(&old, &["198.51.100.1"]), &[10, 33, 50, 100]);
         let name = &work.names[0];
@@ -551,41 +551,52 @@ mod tests {
             alias: Some(alias.clone()),
             ..RecordSet::new("www.example.com", kind, ALIAS_TTL, vec![data.clone()])
         };
-        of_route53.names[0].sets = vec![set(Kind::A, &old), set(Kind::Aaaa, &old)];
+        of_route53.names[0].sets = vec![set(RecordKind::A, &old), set(RecordKind::Aaaa, &old)];
         let work = planned(&of_route53, &[1, 100]);
-        assert_eq!(work.names[0].after, [set(Kind::A, &new), set(Kind::Aaaa, &new)], "both stay aliases");
+        assert_eq!(
+            work.names[0].after,
+            [set(RecordKind::A, &new), set(RecordKind::Aaaa, &new)],
+            "both stay aliases"
+        );
         assert_eq!(stages(&work)[..2], ["return", "share 1"], "an alias has no TTL of its own");
         let shares = work.names[0].shares_of(&work.names[0].stages[0]);
-        assert_eq!((shares[&Kind::A], shares[&Kind::Aaaa]), (1, 1));
+        assert_eq!((shares[&RecordKind::A], shares[&RecordKind::Aaaa]), (1, 1));
         // The mirror's ExternalDNS would create the AAAA alias that the name does not have, and a rollback must delete it.
         let mut owned = of_route53.clone();
         owned.heir = Some("green".into());
         let blue = "\"heritage=external-dns,external-dns/owner=blue\"".to_string();
-        owned.names[0].owned = vec![RecordSet::new("a-www.example.com", Kind::Txt, 60, vec![blue])];
-        owned.names[0].sets = vec![set(Kind::A, &old)];
+        owned.names[0].owned = vec![RecordSet::new("a-www.example.com", RecordKind::Txt, 60, vec![blue])];
+        owned.names[0].sets = vec![set(RecordKind::A, &old)];
         let work = planned(&owned, &[50]);
-        assert_eq!(work.names[0].after, [set(Kind::A, &new), set(Kind::Aaaa, &new)]);
-        assert!(work.names[0].kinds().contains(&Kind::Aaaa));
-        assert!(work.names[0].stages[0].iter().all(|set| set.kind == Kind::A), "both sides have only A");
+        assert_eq!(work.names[0].after, [set(RecordKind::A, &new), set(RecordKind::Aaaa, &new)]);
+        assert!(work.names[0].kinds().contains(&RecordKind::Aaaa));
+        assert!(
+            work.names[0].stages[0].iter().all(|set| set.kind == RecordKind::A),
+            "both sides have only A"
+        );
         // The target has no IPv6 address, so the AAAA record does not become an alias.
         of_route53.names[0].sets = vec![
-            set(Kind::A, &old),
-            RecordSet::new("www.example.com", Kind::Aaaa, 60, vec!["2001:db8::1".into()]),
+            set(RecordKind::A, &old),
+            RecordSet::new("www.example.com", RecordKind::Aaaa, 60, vec!["2001:db8::1".into()]),
         ];
-        assert_eq!(planned(&of_route53, &[1, 100]).names[0].after, [set(Kind::A, &new)]);
+        assert_eq!(planned(&of_route53, &[1, 100]).names[0].after, [set(RecordKind::A, &new)]);
         // An address record becomes an alias. While clients use both sides, both sides have the TTL of the alias.
-        of_route53.names[0].sets = RecordSet::group(&[record(Kind::A, 30, "192.0.2.1")]);
+        of_route53.names[0].sets = RecordSet::group(&[record(RecordKind::A, 30, "192.0.2.1")]);
         let work = planned(&of_route53, &[10]);
         let ttls: Vec<u32> = work.names[0].stages[0].iter().map(|set| set.ttl).collect();
         assert_eq!(ttls, [ALIAS_TTL, ALIAS_TTL]);
-        of_route53.names[0].sets = RecordSet::group(&[record(Kind::Cname, 30, "old.example.net")]);
-        assert_eq!(planned(&of_route53, &[10]).names[0].after[0].kind, Kind::Cname, "a CNAME stays one");
+        of_route53.names[0].sets = RecordSet::group(&[record(RecordKind::Cname, 30, "old.example.net")]);
+        assert_eq!(
+            planned(&of_route53, &[10]).names[0].after[0].kind,
+            RecordKind::Cname,
+            "a CNAME stays one"
+        );
     }
 
     #[test]
     fn plan_is_refused_with_the_reason() {
         let reason = |facts: &Facts, options: &PlanOptions| plan(facts, options).unwrap_err().to_string();
-        let www = || vec![record(Kind::A, 60, "192.0.2.1")];
+        let www = || vec![record(RecordKind::A, 60, "192.0.2.1")];
         assert!(reason(&facts(&www(), &[]), &options(&[])).contains("no object of the mirror"));
         assert!(reason(&facts(&[], &["198.51.100.1"]), &options(&[])).contains("no A, AAAA or CNAME"));
         assert!(
@@ -600,7 +611,7 @@ mod tests {
         apex.names[0].name = "example.com".into();
         assert!(reason(&apex, &options(&[])).contains("cannot be a CNAME"));
         let mut beside = facts(&www(), &["a.example.net"]);
-        beside.names[0].beside.insert(Kind::Txt);
+        beside.names[0].beside.insert(RecordKind::Txt);
         assert!(reason(&beside, &options(&[])).contains("it has a TXT record, and a name with a CNAME"));
         let good = facts(&www(), &["198.51.100.1"]);
         let mut many = good.clone();
@@ -617,7 +628,7 @@ mod tests {
     /// An object of any user can contain any name and any target.
     #[test]
     fn name_of_an_object_that_cannot_be_changed_is_left_out() {
-        let mut some = facts(&[record(Kind::A, 60, "192.0.2.1")], &["198.51.100.1"]);
+        let mut some = facts(&[record(RecordKind::A, 60, "192.0.2.1")], &["198.51.100.1"]);
         for target in ["127.0.0.1", "169.254.169.254", "fe80::1"] {
             let mut other = some.names[0].clone();
             other.name = "other.example.com".into();

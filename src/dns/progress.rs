@@ -12,7 +12,7 @@ use crate::session::progress::Progress;
 use crate::session::{counted, titled};
 
 /// The progress figures of a cutover.
-pub(super) struct Tally {
+pub(super) struct NameProgress {
     operation: String,
     shares: Vec<Share>,
     /// Number of names in the most recently started stage that changes names. `changed` counts the names that this stage has
@@ -30,7 +30,7 @@ pub(super) struct Tally {
     waits_until: Option<Instant>,
 }
 
-impl Tally {
+impl NameProgress {
     pub(super) fn new(operation: &str, work: &Cutover) -> Self {
         Self {
             operation: operation.to_string(),
@@ -60,7 +60,7 @@ impl Tally {
     }
 }
 
-impl Progress for Tally {
+impl Progress for NameProgress {
     fn note(&mut self, event: &Event<'_>, now: Instant) -> bool {
         match event {
             Event::StageStarted { stage, back: false, .. } if is_of_rollback(stage) => {}

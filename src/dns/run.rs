@@ -9,12 +9,12 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 
 use super::cutover::{Awaited, Cutover, KIND, Point};
-use super::live::Live;
+use super::environment::Live;
+use super::measured_share::ShareQuery;
 use super::plan::Refusal;
 use super::probe::Prober;
-use super::progress::Tally;
+use super::progress::NameProgress;
 use super::provider::{self, Provider};
-use super::seen::ShareQuery;
 use super::situation::Situation;
 use super::views::refuse_other_view;
 use super::waiver::{planned, waivers};
@@ -25,7 +25,7 @@ use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
 use crate::session::{
-    Arrival, ClusterSession, Failure, Heading, Holding, Kind, Recorded, Taking, counted, first_few,
+    Arrival, ClusterSession, ExitKind, Failure, Heading, Holding, Recorded, Taking, counted, first_few,
     refuse_ended, rolled_back, status_after,
 };
 
@@ -135,8 +135,8 @@ impl CutoverSession {
         refuse_unrecorded(&plan.work, provider.as_ref()).await?;
         let purpose = purpose(&plan.work);
         let (mut recorded, holding) = self.begin(plan, gates.record()?, &purpose).await?;
-        self.voice.progress(&format!("operation {}", recorded.operation));
-        gates.report(&self.voice, &recorded.summary.gates);
+        self.ui.progress(&format!("operation {}", recorded.operation));
+        gates.report(&self.ui, &recorded.summary.gates);
         let started = async {
             self.give_up(&mut recorded, &holding, provider.as_ref(), false).await?;
             self.forward(&mut recorded, &holding, provider.as_ref(), goal).await
@@ -167,7 +167,7 @@ impl CutoverSession {
             if back {
                 return self.back(&mut recorded, &holding, provider.as_ref()).await;
             }
-            gates.report(&self.voice, &recorded.summary.gates);
+            gates.report(&self.ui, &recorded.summary.gates);
             holding.set_gates(&mut recorded, &gates.record()?).await?;
             self.forward(&mut recorded, &holding, provider.as_ref(), goal).await
         };
@@ -202,7 +202,7 @@ impl CutoverSession {
             return Ok(None);
         }
         let (recorded, holding) = self.begin_recovered(plan, "roll the cutover back").await?;
-        self.voice.progress(&format!("operation {}", recorded.operation));
+        self.ui.progress(&format!("operation {}", recorded.operation));
         self.undo(recorded, holding, provider.as_ref()).await.map(Some)
     }
 
@@ -245,7 +245,7 @@ impl CutoverSession {
         }
         holding.give_up(recorded, &waivers).await?;
         for Waiver { subject, observed, .. } in &waivers {
-            self.voice.progress(&format!("gave up `{subject}`: its records stay as they are: {observed}"));
+            self.ui.progress(&format!("gave up `{subject}`: its records stay as they are: {observed}"));
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl CutoverSession {
         recorded: &Recorded<Cutover>,
         provider: &dyn Provider,
     ) -> Result<(Report, Vec<String>), Failure> {
-        if outcome.as_ref().is_err_and(|failure| failure.kind != Kind::Paused) {
+        if outcome.as_ref().is_err_and(|failure| failure.kind != ExitKind::Paused) {
             return outcome.map(|report| (report, Vec::new()));
         }
         let (changed, unread) = match timeout(CHECK, changed_since(recorded, provider)).await {
@@ -266,7 +266,7 @@ impl CutoverSession {
         };
         if unread > 0 {
             let names = counted(unread, "name", "names");
-            self.voice.warn(&format!("could not check whether another client has changed {names}"));
+            self.ui.warn(&format!("could not check whether another client has changed {names}"));
         }
         match outcome {
             Ok(report) => Ok((report, changed)),
@@ -364,12 +364,12 @@ impl CutoverSession {
         // A rollback restores a name that was given up in the forward direction, if the records are still unchanged.
         let is_left = |waiver: &&Waiver| waiver.back || heading != Heading::Back;
         let given_up = waivers.iter().filter(is_left).map(|waiver| waiver.subject.as_str()).collect();
-        let voice = &self.voice;
-        let live = Live { work: &work, provider, resolver, prober: &self.prober, voice, given_up };
-        let tally: SharedProgress = Arc::new(Mutex::new(Tally::new(&recorded.operation, &work)));
-        self.show(tally.clone());
+        let ui = &self.ui;
+        let live = Live { work: &work, provider, resolver, prober: &self.prober, ui, given_up };
+        let progress: SharedProgress = Arc::new(Mutex::new(NameProgress::new(&recorded.operation, &work)));
+        self.show(progress.clone());
         let outcome = {
-            let mut watched = self.voice.watch(tally);
+            let mut watched = self.ui.watch(progress);
             self.execute(recorded, holding, &live, watched.as_mut(), heading).await?
         };
         let failure = match outcome {
@@ -383,7 +383,7 @@ impl CutoverSession {
             tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
         }
         if self.damage(&recorded.operation).await.is_ok_and(|damage| damage.is_some()) {
-            return Err(Failure::from(failure).kind(Kind::Stuck).hint(PLANNED_ROLLBACK));
+            return Err(Failure::from(failure).kind(ExitKind::Stuck).hint(PLANNED_ROLLBACK));
         }
         let situation = Situation::of(recorded, false).repeating(&self.options);
         Err(stopped(failure, &situation.with_gates(self.gate_options())))
@@ -446,7 +446,7 @@ fn purpose(work: &Cutover) -> String {
 }
 
 /// Returns the error for a cutover that stopped before its end. Its kind is `Paused` after a pause, and `Stuck` after a failure.
-fn stopped(failure: operation::Failure, situation: &Situation) -> Failure {
+fn stopped(failure: operation::RunFailure, situation: &Situation) -> Failure {
     let progress = situation.progress();
     let next = situation.next();
     let back = situation.rollback().map(|command| format!("to go back: `{command}`"));
@@ -462,10 +462,10 @@ fn stopped(failure: operation::Failure, situation: &Situation) -> Failure {
             _ => String::new(),
         };
         let next = next.map(|next| format!("; next: `{next}`")).unwrap_or_default();
-        let words = Failure::of(Kind::Paused, format!("{progress}{why}{next}"));
+        let words = Failure::of(ExitKind::Paused, format!("{progress}{why}{next}"));
         return Failure { step: Some(failure.step.to_string()), ..words }.hints(back);
     }
-    let words = Failure::from(failure).kind(Kind::Stuck);
+    let words = Failure::from(failure).kind(ExitKind::Stuck);
     let without = situation.without_skipped();
     words.hint(progress).hints(next.map(|next| format!("to continue: `{next}`"))).hints(without).hints(back)
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::cutover::{Awaited, Cutover, Name, Point, Share};
 use super::waiver::MOST_NAMED;
-use crate::nameserver::{Kind, RecordSet};
+use crate::nameserver::{RecordKind, RecordSet};
 use crate::operation::{Journal, State, Status, StepId, WaitKind as _, Waiver, instant};
 use crate::session::{Recorded, counted, give_up};
 
@@ -24,7 +24,7 @@ pub struct Situation {
     /// Number of the first stage that is not complete, from 1; `None` if every stage is complete.
     pub next_stage: Option<usize>,
     /// The names, in the order of the plan.
-    pub names: Vec<Standing>,
+    pub names: Vec<NameState>,
     /// What a rollback could not confirm, and at which server.
     pub unconfirmed: Vec<String>,
     /// How long caches can keep records that point to the mirror.
@@ -37,13 +37,13 @@ pub struct Situation {
 
 /// The state of one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Standing {
+pub struct NameState {
     /// The name.
     pub name: String,
     /// The record sets of the name according to the journal.
     pub expected: Vec<RecordSet>,
     /// The share of clients that these sets send to the mirror, by record type, in percent.
-    pub shares: BTreeMap<Kind, Share>,
+    pub shares: BTreeMap<RecordKind, Share>,
     /// Why the last change of the name was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -61,7 +61,7 @@ pub struct Standing {
     pub(super) reached: Option<Point>,
 }
 
-impl Standing {
+impl NameState {
     fn of(work: &Cutover, journal: &Journal, name: &Name) -> Self {
         let reached = work.reached(name, journal);
         let expected = work.sets(name, reached);
@@ -109,7 +109,8 @@ impl Situation {
     pub fn of(recorded: &Recorded<Cutover>, is_leased: bool) -> Self {
         let Recorded { operation, plan, journal, summary } = recorded;
         let work = &plan.work;
-        let names: Vec<Standing> = work.names.iter().map(|name| Standing::of(work, journal, name)).collect();
+        let names: Vec<NameState> =
+            work.names.iter().map(|name| NameState::of(work, journal, name)).collect();
         Self {
             operation: operation.clone(),
             status: summary.status_now(journal.is_being_undone(), is_leased),
@@ -137,7 +138,7 @@ impl Situation {
 
     /// Returns whether every name has reached the end.
     pub fn is_complete(&self) -> bool {
-        let has_ended = |name: &Standing| name.given_up.is_some() || name.reached == Some(Point::Final);
+        let has_ended = |name: &NameState| name.given_up.is_some() || name.reached == Some(Point::Final);
         self.next_stage.is_none() && self.names.iter().all(has_ended)
     }
 
@@ -188,7 +189,7 @@ impl Situation {
     /// Returns the command that continues the cutover, or its rollback, without the names that were skipped. `None` if there are no
     /// such names, or if [`Self::next`] returns no command. The command contains at most [`MOST_NAMED`] names.
     pub fn give_up(&self) -> Option<String> {
-        let is_left = |name: &&Standing| {
+        let is_left = |name: &&NameState| {
             let is_open = !self.back || name.reached.is_some();
             name.skipped.is_some() && name.given_up.is_none() && is_open
         };

@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, stream};
 
 use super::cutover::{Cutover, Name};
 use super::provider::Provider;
-use crate::nameserver::{AT_ONCE, Kind, canonical, described_with_ttls};
+use crate::nameserver::{AT_ONCE, RecordKind, canonical, described_with_ttls};
 use crate::operation::{Ambient as _, SystemAmbient, Waiver};
 use crate::session::{Failure, and_more};
 
@@ -36,9 +36,9 @@ pub(super) async fn waivers(provider: &dyn Provider, names: &[&Name], back: bool
     let mut asked = Vec::with_capacity(names.len());
     for name in names {
         // Another client can have replaced addresses with an alias, and vice versa.
-        let kinds: BTreeSet<Kind> =
-            name.kinds().into_iter().chain([Kind::A, Kind::Aaaa, Kind::Cname]).collect();
-        let kinds: Vec<Kind> = kinds.into_iter().collect();
+        let kinds: BTreeSet<RecordKind> =
+            name.kinds().into_iter().chain([RecordKind::A, RecordKind::Aaaa, RecordKind::Cname]).collect();
+        let kinds: Vec<RecordKind> = kinds.into_iter().collect();
         asked.push(async move {
             let observed = match provider.read(&name.name, &kinds).await {
                 Ok(sets) => described_with_ttls(&sets),

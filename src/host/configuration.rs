@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::statfs;
 
 use super::process::pids;
-use super::rooted::Root;
+use super::untrusted_root::Root;
 
 /// Files and folders to read, with subfolders, as paths from the root. They belong to the kubelet, CNI (the default of the
 /// specification), static Pods (kubeadm, RKE2), systemd units and drop-ins, resolvers, container runtimes, K3s and RKE2.

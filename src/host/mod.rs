@@ -10,8 +10,8 @@ pub mod process;
 pub mod program;
 pub mod replace;
 pub mod resolver;
-mod rooted;
 pub mod routes;
+mod untrusted_root;
 
 /// Returns the name of this host (`uname`).
 pub fn name() -> String {

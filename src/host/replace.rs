@@ -70,19 +70,21 @@ impl fmt::Debug for Replacement {
 
 /// Place to keep the old content of a replaced file.
 #[derive(Debug, Clone, Copy)]
-pub enum Keep<'a> {
+pub enum BackupPlace<'a> {
     /// In the folder of the file, under its name with this suffix.
     Beside(&'a str),
     /// In another existing folder, under the file's name with this suffix.
     In(&'a Path, &'a str),
 }
 
-impl Keep<'_> {
+impl BackupPlace<'_> {
     /// Returns an unused path for the old content of a file.
     fn name_for(self, path: &Path) -> PathBuf {
         match self {
-            Keep::Beside(suffix) => free(path, suffix),
-            Keep::In(folder, suffix) => free(&folder.join(path.file_name().unwrap_or_default()), suffix),
+            BackupPlace::Beside(suffix) => free(path, suffix),
+            BackupPlace::In(folder, suffix) => {
+                free(&folder.join(path.file_name().unwrap_or_default()), suffix)
+            }
         }
     }
 }
@@ -132,7 +134,7 @@ impl fmt::Display for Operation {
 ///
 /// Blocks the thread. After an error the files are unchanged. Exception: if only the cleanup fails, which is the last step, the
 /// files are already replaced.
-pub fn replace(files: &[Replacement], keep: Option<Keep<'_>>) -> Result<Vec<PathBuf>, ReplaceError> {
+pub fn replace(files: &[Replacement], keep: Option<BackupPlace<'_>>) -> Result<Vec<PathBuf>, ReplaceError> {
     let files = with_real_paths(files)?;
     let Some(folder) = common_folder(&files)? else { return Ok(Vec::new()) };
     let _turn = Turn::take(&folder)?;
@@ -242,7 +244,7 @@ fn recovery(folder: &Path, files: &[Replacement]) -> Vec<Operation> {
 fn operations(
     folder: &Path,
     files: &[Replacement],
-    keep: Option<Keep<'_>>,
+    keep: Option<BackupPlace<'_>>,
 ) -> Result<(Vec<Operation>, Vec<PathBuf>), ReplaceError> {
     let stage = folder.join(STAGE);
     let place = |generation: &str, file: &Replacement| {
@@ -383,7 +385,7 @@ mod tests {
     fn interruption_leaves_one_whole_pair_and_the_next_run_cleans_up() {
         let count = {
             let folder = start("one");
-            operations(folder.path(), &pair(folder.path(), "two"), Some(Keep::Beside(".old")))
+            operations(folder.path(), &pair(folder.path(), "two"), Some(BackupPlace::Beside(".old")))
                 .unwrap()
                 .0
                 .len()
@@ -392,7 +394,8 @@ mod tests {
         for cut in 0..=count {
             let folder = start("one");
             let real = fs::canonicalize(folder.path()).unwrap();
-            let (operations, _) = operations(&real, &pair(&real, "two"), Some(Keep::Beside(".old"))).unwrap();
+            let (operations, _) =
+                operations(&real, &pair(&real, "two"), Some(BackupPlace::Beside(".old"))).unwrap();
             carry_out(&operations[..cut]).unwrap();
             let now = found(&real);
             assert!(now == contents("one") || now == contents("two"), "after {cut}: {now:?}");
@@ -433,7 +436,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("a.crt"), &link).unwrap();
         let kept = replace(
             &[Replacement { path: link.clone(), content: b"two".to_vec().into() }],
-            Some(Keep::Beside(".old")),
+            Some(BackupPlace::Beside(".old")),
         )
         .unwrap();
         assert!(link.is_symlink());
@@ -441,7 +444,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "a.crt one");
         let again = replace(
             &[Replacement { path: link.clone(), content: b"three".to_vec().into() }],
-            Some(Keep::Beside(".old")),
+            Some(BackupPlace::Beside(".old")),
         )
         .unwrap();
         assert_eq!(fs::read_to_string(&again[0]).unwrap(), "two", "the kept file is not overwritten");

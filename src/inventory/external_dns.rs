@@ -10,7 +10,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::kube_api::accessors::{subject, words};
-use crate::nameserver::Kind;
+use crate::nameserver::RecordKind;
 
 /// Prefixes of the annotations that contain a host name: the prefix until v0.21, and the prefix of later versions.
 const PREFIXES: [&str; 2] = ["external-dns.alpha.kubernetes.io/", "external-dns.kubernetes.io/"];
@@ -216,7 +216,7 @@ pub fn annotations(controllers: &[Controller]) -> BTreeSet<String> {
 
 /// Returns the names of the TXT records in which an ExternalDNS records the owner of a name and record type. The first name has
 /// the current format (since v0.18), with the record type. If there is a second name, it has the older format without the type.
-pub fn ownership_names(name: &str, kind: Kind, affixes: &Affixes) -> Vec<String> {
+pub fn ownership_names(name: &str, kind: RecordKind, affixes: &Affixes) -> Vec<String> {
     let (prefix, suffix, asterisk) = affixes;
     let kind = kind.to_string().to_lowercase();
     let (label, rest) = name.split_once('.').unwrap_or((name, ""));

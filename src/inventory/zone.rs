@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use super::{KeyFile, Read, ReadError, ZoneService, unread};
 use crate::host::resolver::nameservers;
-use crate::nameserver::{Key, Kind, NameserverError, PORT, Record, RecordSet, Server, Soa, canonical};
+use crate::nameserver::{Key, NameserverError, PORT, Record, RecordKind, RecordSet, Server, Soa, canonical};
 use crate::route53::{HostedZone, Listed, Route53, Route53Error};
 
 /// SOA record and name servers of a zone, as one server or resolver returns them.
@@ -212,9 +212,9 @@ impl Zone {
             };
             asked.map_err(|error| if by_resolver { self.unresolved(&error) } else { unanswered(&error) })
         };
-        let servers = ask(Kind::Ns).await?;
-        let servers = servers.of(Kind::Ns).into_iter().map(canonical).collect();
-        Ok((ask(Kind::Soa).await?.records.iter().find_map(Soa::of), servers))
+        let servers = ask(RecordKind::Ns).await?;
+        let servers = servers.of(RecordKind::Ns).into_iter().map(canonical).collect();
+        Ok((ask(RecordKind::Soa).await?.records.iter().find_map(Soa::of), servers))
     }
 
     /// Reads the SOA and the name servers of the zone, from the service that holds it.
@@ -226,11 +226,11 @@ impl Zone {
             let sets = listed.iter().map(|listed| &listed.set);
             sets.filter(move |set| set.name == self.name && set.kind == kind)
         };
-        let soa = apex(Kind::Soa).find_map(|set| {
+        let soa = apex(RecordKind::Soa).find_map(|set| {
             let data = set.data.first()?.split_whitespace().map(canonical).collect::<Vec<_>>().join(" ");
             Soa::of(&Record::new(&set.name, set.kind, set.ttl, data))
         });
-        Ok((soa, apex(Kind::Ns).flat_map(|set| &set.data).map(|name| canonical(name)).collect()))
+        Ok((soa, apex(RecordKind::Ns).flat_map(|set| &set.data).map(|name| canonical(name)).collect()))
     }
 
     /// Returns all record sets of the zone.
@@ -247,7 +247,7 @@ impl Zone {
     }
 
     /// Returns the current record sets of a name that have one of these types.
-    pub async fn present(&self, name: &str, kinds: &[Kind]) -> Read<Vec<RecordSet>> {
+    pub async fn present(&self, name: &str, kinds: &[RecordKind]) -> Read<Vec<RecordSet>> {
         if let Some(Hosted { listed, .. }) = self.hosted().await? {
             let is_of = |set: &&RecordSet| set.name == name && kinds.contains(&set.kind);
             return Ok(listed.iter().map(|listed| &listed.set).filter(is_of).cloned().collect());
@@ -257,7 +257,7 @@ impl Zone {
 
     /// Returns the record sets that a client without the key gets from the server that accepts updates. Returns `None` if the
     /// requests have no key, or if the server does not answer this client.
-    pub async fn without_key(&self, name: &str, kinds: &[Kind]) -> Read<Option<Vec<RecordSet>>> {
+    pub async fn without_key(&self, name: &str, kinds: &[RecordKind]) -> Read<Option<Vec<RecordSet>>> {
         if self.key().is_none() {
             return Ok(None);
         }
@@ -290,15 +290,15 @@ impl Zone {
         }
         if let Some(Hosted { listed, .. }) = self.hosted().await? {
             let is_delegated =
-                |at: &&str| listed.iter().any(|one| one.set.name == **at && one.set.kind == Kind::Ns);
+                |at: &&str| listed.iter().any(|one| one.set.name == **at && one.set.kind == RecordKind::Ns);
             return Ok(path.into_iter().rev().find(is_delegated).map(str::to_string));
         }
         let primary = self.primary().await?;
         for at in path.into_iter().rev() {
-            let answer = primary.ask(at, Kind::Ns).await.map_err(|error| unanswered(&error))?;
+            let answer = primary.ask(at, RecordKind::Ns).await.map_err(|error| unanswered(&error))?;
             // If another server has the child zone, the answer is a referral.
             let is_elsewhere = answer.exists && !answer.is_authoritative;
-            if is_elsewhere || answer.records_of(Kind::Ns).any(|one| one.name == at) {
+            if is_elsewhere || answer.records_of(RecordKind::Ns).any(|one| one.name == at) {
                 return Ok(Some(at.to_string()));
             }
         }

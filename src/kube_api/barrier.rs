@@ -54,7 +54,7 @@ const MOST_QUESTIONS: usize = 64;
 
 /// How the barrier sends requests to the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum BarrierRoute {
     /// Send requests directly; if this fails, through the API server.
     Auto,
     /// Send requests to `http://INTERNAL-IP:PORT/healthz`.
@@ -76,14 +76,14 @@ pub struct Barrier {
     /// Address family. A dual-stack kube-proxy applies the rules of each family separately.
     pub family: Family,
     /// How the barrier sends requests to the nodes.
-    pub reach: Reach,
+    pub reach: BarrierRoute,
     /// Deadline for all nodes.
     pub deadline: Duration,
     /// Names of nodes to exclude, for example nodes that are permanently down or have no kube-proxy.
     pub without: BTreeSet<String>,
 }
 
-/// Result of a successful barrier: every kube-proxy has applied all changes. [`Reach::Wait`] does not prove this.
+/// Result of a successful barrier: every kube-proxy has applied all changes. [`BarrierRoute::Wait`] does not prove this.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Crossed {
     /// The answer of each node, sorted by node name.
@@ -160,7 +160,7 @@ impl Cluster {
     /// Creates a Service, and deletes it again even if the barrier fails. If this process is killed, the next barrier of the same
     /// operation deletes the Service; any other barrier deletes it after an hour.
     pub async fn barrier(&self, barrier: &Barrier) -> Result<Crossed, BarrierError> {
-        if let Reach::Wait(time) = barrier.reach {
+        if let BarrierRoute::Wait(time) = barrier.reach {
             sleep(time).await;
             return Ok(Crossed::default());
         }
@@ -393,7 +393,7 @@ fn longest_pause(nodes: usize) -> Duration {
 struct Asking {
     cluster: Cluster,
     sentinel: Sentinel,
-    reach: Reach,
+    reach: BarrierRoute,
     questions: Arc<Semaphore>,
     longest_pause: Duration,
     node: Node,
@@ -402,7 +402,7 @@ struct Asking {
 impl Asking {
     /// Sends requests until the node answers, or until the deadline.
     async fn until(self, started: Instant, deadline: Duration) -> Result<Passage, SilentNode> {
-        let mut direct = self.reach != Reach::NodeProxy;
+        let mut direct = self.reach != BarrierRoute::NodeProxy;
         let (mut pause, mut by_detour, mut due) = (FIRST_PAUSE, None, Instant::now());
         loop {
             let mut seen = Vec::new();
@@ -411,19 +411,19 @@ impl Asking {
                     Ok(()) => return Ok(self.passage(false)),
                     Err(failure) => {
                         // If the node does not answer directly, netsurgeon sends the next requests only through the API server,
-                        // except with `Reach::Direct`.
-                        direct = !failure.silent || self.reach == Reach::Direct;
+                        // except with `BarrierRoute::Direct`.
+                        direct = !failure.silent || self.reach == BarrierRoute::Direct;
                         seen.push(failure.reason);
                     }
                 }
             }
-            if self.reach != Reach::Direct && due <= Instant::now() {
+            if self.reach != BarrierRoute::Direct && due <= Instant::now() {
                 match self.through_api_server().await {
                     Ok(()) => return Ok(self.passage(true)),
                     Err(failure) => {
                         // If the user is not allowed to send requests through the API server, netsurgeon sends requests directly
                         // again.
-                        direct |= failure.silent && self.reach == Reach::Auto;
+                        direct |= failure.silent && self.reach == BarrierRoute::Auto;
                         by_detour = Some(format!("through the API server: {}", failure.reason));
                     }
                 }

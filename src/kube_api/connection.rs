@@ -103,13 +103,13 @@ impl Verb {
 
 /// A request that got no answer.
 #[derive(Debug, Clone)]
-pub(super) struct Fault {
-    kind: FaultKind,
+pub(super) struct TransportFault {
+    kind: TransportFaultKind,
     reason: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FaultKind {
+enum TransportFaultKind {
     /// The request was never sent.
     NotSent,
     /// The connection broke.
@@ -122,7 +122,7 @@ enum FaultKind {
     Credentials,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for TransportFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
@@ -236,9 +236,11 @@ impl Connection {
                 }
                 Err(fault) => {
                     let again = match fault.kind {
-                        FaultKind::NotSent => true,
-                        FaultKind::Lost | FaultKind::TimedOut => call.verb.is_read(),
-                        FaultKind::Untrusted | FaultKind::TooLarge | FaultKind::Credentials => false,
+                        TransportFaultKind::NotSent => true,
+                        TransportFaultKind::Lost | TransportFaultKind::TimedOut => call.verb.is_read(),
+                        TransportFaultKind::Untrusted
+                        | TransportFaultKind::TooLarge
+                        | TransportFaultKind::Credentials => false,
                     };
                     (again, None, self.error(call, &fault))
                 }
@@ -254,28 +256,28 @@ impl Connection {
     }
 
     /// Sends a request once. Returns any answer of at most 1 MiB that arrives before the timeout.
-    pub(super) async fn once(&self, call: &Call, limit: Duration) -> Result<Answer, Fault> {
+    pub(super) async fn once(&self, call: &Call, limit: Duration) -> Result<Answer, TransportFault> {
         self.within(call, limit, LARGEST_ONCE).await
     }
 
-    async fn within(&self, call: &Call, limit: Duration, most: usize) -> Result<Answer, Fault> {
+    async fn within(&self, call: &Call, limit: Duration, most: usize) -> Result<Answer, TransportFault> {
         match timeout(limit, self.exchange(call, most)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Fault {
-                kind: FaultKind::TimedOut,
+            Err(_) => Err(TransportFault {
+                kind: TransportFaultKind::TimedOut,
                 reason: format!("no answer within {} ms", limit.as_millis()),
             }),
         }
     }
 
     /// Sends a request once. `most` is the maximum size of the answer, in bytes.
-    async fn exchange(&self, call: &Call, most: usize) -> Result<Answer, Fault> {
+    async fn exchange(&self, call: &Call, most: usize) -> Result<Answer, TransportFault> {
         let mut request = call.request.clone().map(Body::from);
         request.headers_mut().entry(header::ACCEPT).or_insert(ACCEPTED);
         request.headers_mut().insert(header::USER_AGENT, USER_AGENT);
         tracing::debug!(server = self.server, method = %request.method(), path = %request.uri(), "request to the API");
         let sent = Instant::now();
-        let response = self.client.send(request).await.map_err(|error| Fault::of(&error))?;
+        let response = self.client.send(request).await.map_err(|error| TransportFault::of(&error))?;
         let code = response.status().as_u16();
         let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
@@ -287,29 +289,33 @@ impl Connection {
         }
         let body = Limited::new(response.into_body(), most).collect().await.map_err(|error| {
             if error.is::<LengthLimitError>() {
-                return Fault {
-                    kind: FaultKind::TooLarge,
+                return TransportFault {
+                    kind: TransportFaultKind::TooLarge,
                     reason: format!("it has more than {} MiB", most >> 20),
                 };
             }
-            Fault { kind: FaultKind::Lost, reason: chain(error.as_ref()) }
+            TransportFault { kind: TransportFaultKind::Lost, reason: chain(error.as_ref()) }
         })?;
         Ok(Answer { code, body: body.to_bytes().into(), retry_after, date })
     }
 
     /// Returns the error of a request without an answer.
-    pub(super) fn error(&self, call: &Call, fault: &Fault) -> ClusterError {
+    pub(super) fn error(&self, call: &Call, fault: &TransportFault) -> ClusterError {
         let (server, reason) = (self.server.clone(), fault.reason.clone());
         let seconds = self.timeout.as_secs();
         match fault.kind {
-            FaultKind::NotSent | FaultKind::Lost => ClusterError::Unreachable { server, seconds, reason },
-            FaultKind::Untrusted => ClusterError::Untrusted { server, reason },
-            FaultKind::TooLarge => ClusterError::TooLarge { server, subject: call.subject.clone(), reason },
-            FaultKind::Credentials => ClusterError::Configuration {
+            TransportFaultKind::NotSent | TransportFaultKind::Lost => {
+                ClusterError::Unreachable { server, seconds, reason }
+            }
+            TransportFaultKind::Untrusted => ClusterError::Untrusted { server, reason },
+            TransportFaultKind::TooLarge => {
+                ClusterError::TooLarge { server, subject: call.subject.clone(), reason }
+            }
+            TransportFaultKind::Credentials => ClusterError::Configuration {
                 what: format!("the kubeconfig's credentials for `{server}`"),
                 reason,
             },
-            FaultKind::TimedOut => ClusterError::TimedOut {
+            TransportFaultKind::TimedOut => ClusterError::TimedOut {
                 server,
                 verb: call.verb.word(),
                 subject: call.subject.clone(),
@@ -319,19 +325,19 @@ impl Connection {
     }
 }
 
-impl Fault {
+impl TransportFault {
     /// Classifies a transport failure by the text of its causes, because hyper and rustls offer no other way.
     fn of(error: &kube::Error) -> Self {
         let reason = chain(error);
         let has = |words: &[&str]| words.iter().any(|word| reason.contains(word));
         let kind = if has(&["invalid peer certificate"]) {
-            FaultKind::Untrusted
+            TransportFaultKind::Untrusted
         } else if matches!(error, kube::Error::Auth(_)) || has(&["auth error", "auth exec"]) {
-            FaultKind::Credentials
+            TransportFaultKind::Credentials
         } else if has(&["tcp connect error", "dns error", "Connection refused", "client error (Connect)"]) {
-            FaultKind::NotSent
+            TransportFaultKind::NotSent
         } else {
-            FaultKind::Lost
+            TransportFaultKind::Lost
         };
         // These prefixes come from the libraries and do not describe the cause.
         let wrappers = ["ServiceError: ", "client error (Connect): "];

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep};
 
-use super::barrier::{Barrier, BarrierError, Reach, Sentinel, SilentNode, sentinel};
+use super::barrier::{Barrier, BarrierError, BarrierRoute, Sentinel, SilentNode, sentinel};
 use super::endpoints::slice_of_nodes;
 use super::error::is_forbidden;
 use super::health::ask;
@@ -53,7 +53,7 @@ pub struct ExternalIpTrial {
     /// Address family.
     pub family: Family,
     /// How the test sends requests to the nodes.
-    pub reach: Reach,
+    pub reach: BarrierRoute,
     /// Unused address that the tried Service gets in addition to the addresses of the nodes.
     pub address: IpAddr,
     /// Time limit for a kube-proxy to apply the Services. Then the test waits for the answer of each node, for at most the same
@@ -185,13 +185,13 @@ impl Cluster {
         let started = Instant::now();
         loop {
             let mut seen = Vec::new();
-            if trial.reach != Reach::NodeProxy {
+            if trial.reach != BarrierRoute::NodeProxy {
                 match pair.ask(address).await {
                     Heard::Nothing(reason) => seen.push(reason),
                     clear => return clear,
                 }
             }
-            if trial.reach != Reach::Direct {
+            if trial.reach != BarrierRoute::Direct {
                 match self.hear_through_api_server(pair, node).await {
                     // An API server on a node sends its traffic through the kube-proxy of that node.
                     Heard::Routed => {

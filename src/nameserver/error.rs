@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::Kind;
+use super::RecordKind;
 
 /// Why a request to a name server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +69,7 @@ pub enum NameserverError {
     #[error("`{data}` is not valid data for a record of type {kind}: {reason}")]
     Data {
         /// Type of the record.
-        kind: Kind,
+        kind: RecordKind,
         /// The given data.
         data: String,
         /// The reason.

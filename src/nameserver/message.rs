@@ -6,7 +6,7 @@ use hickory_proto::rr::rdata::{CNAME, TXT};
 use hickory_proto::rr::{self, DNSClass, Name, RData, RecordType};
 
 use super::presentation::{name_of, quoted, spelled, strings};
-use super::{Kind, NameserverError, Record, RecordSet, SetChange};
+use super::{NameserverError, Record, RecordKind, RecordSet, SetChange};
 
 /// Parses the records of an encoded answer (RFC 1035, section 4.1), without the other checks of a [`super::Server`]. Returns
 /// `None` if the bytes are not a DNS message. Only for tests.
@@ -92,20 +92,22 @@ fn records(set: &RecordSet) -> Result<Vec<rr::Record>, NameserverError> {
 }
 
 /// Parses the data of a record, in the format that [`data`] returns.
-fn parsed(kind: Kind, data: &str) -> Result<RData, NameserverError> {
+fn parsed(kind: RecordKind, data: &str) -> Result<RData, NameserverError> {
     let bad = |reason: String| NameserverError::Data { kind, data: data.to_string(), reason };
     Ok(match kind {
-        Kind::A => RData::A(data.parse().map_err(|error: std::net::AddrParseError| bad(error.to_string()))?),
-        Kind::Aaaa => {
+        RecordKind::A => {
+            RData::A(data.parse().map_err(|error: std::net::AddrParseError| bad(error.to_string()))?)
+        }
+        RecordKind::Aaaa => {
             RData::AAAA(data.parse().map_err(|error: std::net::AddrParseError| bad(error.to_string()))?)
         }
-        Kind::Cname => RData::CNAME(CNAME(name_of(data)?)),
-        Kind::Txt => {
+        RecordKind::Cname => RData::CNAME(CNAME(name_of(data)?)),
+        RecordKind::Txt => {
             let strings =
                 strings(data).ok_or_else(|| bad("it is not a list of strings in quotes".to_string()))?;
             RData::TXT(TXT::from_bytes(strings.iter().map(Vec::as_slice).collect()))
         }
-        Kind::Ns | Kind::Soa | Kind::Other(_) => {
+        RecordKind::Ns | RecordKind::Soa | RecordKind::Other(_) => {
             return Err(bad("netsurgeon does not change this type".to_string()));
         }
     })
@@ -141,13 +143,13 @@ pub(super) fn code(message: &Message) -> String {
 /// Converts a record of an answer to a [`Record`].
 pub(super) fn record(record: &rr::Record) -> Record {
     let kind = match record.record_type() {
-        RecordType::A => Kind::A,
-        RecordType::AAAA => Kind::Aaaa,
-        RecordType::CNAME => Kind::Cname,
-        RecordType::NS => Kind::Ns,
-        RecordType::SOA => Kind::Soa,
-        RecordType::TXT => Kind::Txt,
-        other => Kind::Other(other.into()),
+        RecordType::A => RecordKind::A,
+        RecordType::AAAA => RecordKind::Aaaa,
+        RecordType::CNAME => RecordKind::Cname,
+        RecordType::NS => RecordKind::Ns,
+        RecordType::SOA => RecordKind::Soa,
+        RecordType::TXT => RecordKind::Txt,
+        other => RecordKind::Other(other.into()),
     };
     Record::new(&spelled(&record.name), kind, record.ttl, data(&record.data))
 }
@@ -166,16 +168,16 @@ fn data(data: &RData) -> String {
     }
 }
 
-/// Returns the DNS record type of a [`Kind`].
-pub(super) fn type_of(kind: Kind) -> RecordType {
+/// Returns the DNS record type of a [`RecordKind`].
+pub(super) fn type_of(kind: RecordKind) -> RecordType {
     match kind {
-        Kind::A => RecordType::A,
-        Kind::Aaaa => RecordType::AAAA,
-        Kind::Cname => RecordType::CNAME,
-        Kind::Ns => RecordType::NS,
-        Kind::Soa => RecordType::SOA,
-        Kind::Txt => RecordType::TXT,
-        Kind::Other(number) => RecordType::from(number),
+        RecordKind::A => RecordType::A,
+        RecordKind::Aaaa => RecordType::AAAA,
+        RecordKind::Cname => RecordType::CNAME,
+        RecordKind::Ns => RecordType::NS,
+        RecordKind::Soa => RecordType::SOA,
+        RecordKind::Txt => RecordType::TXT,
+        RecordKind::Other(number) => RecordType::from(number),
     }
 }
 
@@ -205,8 +207,11 @@ mod tests {
             let data = data.iter().map(ToString::to_string).collect();
             RecordSet::new("www.example.com", kind, 60, data)
         };
-        let old = [set(Kind::Cname, &["old.example.net"])];
-        let new = [set(Kind::A, &["192.0.2.1", "192.0.2.2"]), set(Kind::Txt, &["\"heritage=external-dns\""])];
+        let old = [set(RecordKind::Cname, &["old.example.net"])];
+        let new = [
+            set(RecordKind::A, &["192.0.2.1", "192.0.2.2"]),
+            set(RecordKind::Txt, &["\"heritage=external-dns\""]),
+        ];
         let changes = SetChange::between(&old, &new);
         let message = replacement(name_of("example.com").unwrap(), &changes).unwrap();
         let read = Message::from_vec(&message.to_vec().unwrap()).unwrap();
@@ -218,10 +223,12 @@ mod tests {
         };
         assert_eq!(told(&read.answers), ["NONE A 0", "IN CNAME 0", "NONE TXT 0"]);
         assert_eq!(told(&read.authorities), ["ANY CNAME 0", "IN A 60", "IN A 60", "IN TXT 60"]);
-        for kind in [Kind::Soa, Kind::Ns, Kind::Other(33)] {
+        for kind in [RecordKind::Soa, RecordKind::Ns, RecordKind::Other(33)] {
             assert!(parsed(kind, "x").is_err(), "{kind} is never changed");
         }
-        assert!(parsed(Kind::A, "2001:db8::1").is_err() && parsed(Kind::Aaaa, "192.0.2.1").is_err());
+        assert!(
+            parsed(RecordKind::A, "2001:db8::1").is_err() && parsed(RecordKind::Aaaa, "192.0.2.1").is_err()
+        );
     }
 
     #[test]
@@ -234,7 +241,7 @@ mod tests {
             (read.name.as_str(), read.spelling.as_deref()),
             ("a-web.example.com", Some("A-Web.Example.com"))
         );
-        assert_eq!((read.kind, read.ttl), (Kind::Txt, 300));
+        assert_eq!((read.kind, read.ttl), (RecordKind::Txt, 300));
         assert_eq!(read.data, r#""part one " "\255\"" """#);
         let alias = RData::CNAME(CNAME(name_of("LB-Blue.Example.net").unwrap()));
         let alias = rr::Record::from_rdata(name_of("www.example.com").unwrap(), 60, alias);
@@ -244,6 +251,6 @@ mod tests {
             let again = records(&RecordSet::group(&[record(&stored)])[0]).unwrap();
             assert_eq!(again.iter().map(bytes).collect::<Vec<_>>(), [bytes(&stored)]);
         }
-        assert!(parsed(Kind::Txt, "heritage=external-dns").is_err());
+        assert!(parsed(RecordKind::Txt, "heritage=external-dns").is_err());
     }
 }

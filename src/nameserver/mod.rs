@@ -29,7 +29,7 @@ pub const AT_ONCE: usize = 8;
 
 /// The type of a DNS record (RFC 1035, section 3.2.2; RFC 3596).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum RecordKind {
     /// IPv4 address.
     A,
     /// IPv6 address.
@@ -46,7 +46,7 @@ pub enum Kind {
     Other(u16),
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for RecordKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::A => f.write_str("A"),
@@ -60,7 +60,7 @@ impl fmt::Display for Kind {
     }
 }
 
-impl Kind {
+impl RecordKind {
     /// Returns whether a signed zone has records of this type beside the data of its users (RFC 4034, RFC 5155, RFC 7344). The
     /// server creates them, and keeps them up to date. Only these types can exist beside a CNAME (RFC 4035, section 2.5).
     pub fn is_of_dnssec(self) -> bool {
@@ -77,7 +77,7 @@ pub struct Record {
     /// The name with the case of its letters on the server, if it contains letters in upper case.
     pub spelling: Option<String>,
     /// Type of the record.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// TTL in seconds.
     pub ttl: u32,
     /// Data of the record, in the format of a zone file (RFC 1035, section 5.1). Domain names have no trailing dot, and keep the
@@ -87,7 +87,7 @@ pub struct Record {
 
 impl Record {
     /// Returns a record. `name` can contain letters in upper case.
-    pub fn new(name: &str, kind: Kind, ttl: u32, data: impl Into<String>) -> Self {
+    pub fn new(name: &str, kind: RecordKind, ttl: u32, data: impl Into<String>) -> Self {
         let lower = canonical(name);
         let spelling = (lower != name).then(|| name.to_string());
         Self { name: lower, spelling, kind, ttl, data: data.into() }
@@ -116,14 +116,14 @@ pub struct Answer {
 
 impl Answer {
     /// Returns the data of the records of one type, sorted.
-    pub fn of(&self, kind: Kind) -> Vec<&str> {
+    pub fn of(&self, kind: RecordKind) -> Vec<&str> {
         let mut found: Vec<&str> = self.records_of(kind).map(|record| record.data.as_str()).collect();
         found.sort_unstable();
         found
     }
 
     /// Returns the records of one type.
-    pub fn records_of(&self, kind: Kind) -> impl Iterator<Item = &Record> {
+    pub fn records_of(&self, kind: RecordKind) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(move |record| record.kind == kind)
     }
 }
@@ -142,7 +142,7 @@ pub struct Soa {
 impl Soa {
     /// Parses an SOA record; `None` for other records.
     pub fn of(record: &Record) -> Option<Self> {
-        if record.kind != Kind::Soa {
+        if record.kind != RecordKind::Soa {
             return None;
         }
         let parts: Vec<&str> = record.data.split_whitespace().collect();
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn soa_names_the_server_for_updates() {
         let data = "ns1.example.com admin.example.com 7 3600 600 86400 60".to_string();
-        let mut record = Record::new("example.com", Kind::Soa, 30, data);
+        let mut record = Record::new("example.com", RecordKind::Soa, 30, data);
         let soa = Soa::of(&record).unwrap();
         assert_eq!((soa.primary.as_str(), soa.serial, soa.negative_ttl), ("ns1.example.com", 7, 30));
-        record.kind = Kind::Ns;
+        record.kind = RecordKind::Ns;
         assert_eq!(Soa::of(&record), None);
         assert_eq!(canonical("WWW.Example.com."), "www.example.com");
         assert_eq!((canonical("a\\.."), canonical("a\\\\.")), ("a\\.".to_string(), "a\\\\".to_string()));

@@ -16,7 +16,9 @@ use tokio::time::timeout;
 use super::message::{self, code, type_of};
 use super::presentation::name_of;
 use super::signature::Verifier;
-use super::{AT_ONCE, Answer, Key, Kind, NameserverError, PORT, Record, RecordSet, SetChange, canonical};
+use super::{
+    AT_ONCE, Answer, Key, NameserverError, PORT, Record, RecordKind, RecordSet, SetChange, canonical,
+};
 
 /// Timeout of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -90,19 +92,19 @@ impl Server {
     }
 
     /// Queries the records of a name, without recursion.
-    pub async fn ask(&self, name: &str, kind: Kind) -> Result<Answer> {
+    pub async fn ask(&self, name: &str, kind: RecordKind) -> Result<Answer> {
         self.look(name, kind, false).await
     }
 
     /// Queries the records of a name with recursion, from a resolver.
-    pub async fn resolve(&self, name: &str, kind: Kind) -> Result<Answer> {
+    pub async fn resolve(&self, name: &str, kind: RecordKind) -> Result<Answer> {
         self.look(name, kind, true).await
     }
 
     /// Resolves a host name to its addresses, with recursion. IPv4 addresses come first.
     pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>> {
         let mut found = Vec::new();
-        for kind in [Kind::A, Kind::Aaaa] {
+        for kind in [RecordKind::A, RecordKind::Aaaa] {
             let answer = self.resolve(host, kind).await?;
             found.extend(answer.of(kind).into_iter().filter_map(|text| text.parse::<IpAddr>().ok()));
         }
@@ -112,8 +114,8 @@ impl Server {
     /// Reads the NS records of a zone from this server, which must be the primary. Returns the name servers with their names. If
     /// a name cannot be resolved, its entry is an error.
     pub async fn authorities(&self, zone: &str, resolver: &Self) -> Result<Vec<(String, Result<Self>)>> {
-        let named = self.ask(zone, Kind::Ns).await?;
-        let found = named.of(Kind::Ns).into_iter().map(canonical).map(async |name| {
+        let named = self.ask(zone, RecordKind::Ns).await?;
+        let found = named.of(RecordKind::Ns).into_iter().map(canonical).map(async |name| {
             let server = self.address_of(&name, resolver).await.map(|address| {
                 // The port and the key belong to the primary. Other servers use port 53, and do not always have the key.
                 if address == self.at.ip() { self.clone() } else { Self::new((address, PORT).into(), None) }
@@ -126,7 +128,7 @@ impl Server {
     /// Resolves the name of another server of the zone. Queries the primary first, because the primary has the names in its own
     /// zone.
     async fn address_of(&self, name: &str, resolver: &Self) -> Result<IpAddr> {
-        for kind in [Kind::A, Kind::Aaaa] {
+        for kind in [RecordKind::A, RecordKind::Aaaa] {
             let own = self.ask(name, kind).await.ok().filter(|answer| answer.is_authoritative);
             let answer = match own {
                 Some(answer) if answer.records.is_empty() || !answer.of(kind).is_empty() => answer,
@@ -140,7 +142,7 @@ impl Server {
         Err(NameserverError::NoAddress { name: name.to_string() })
     }
 
-    async fn look(&self, name: &str, kind: Kind, recursive: bool) -> Result<Answer> {
+    async fn look(&self, name: &str, kind: RecordKind, recursive: bool) -> Result<Answer> {
         let asked = message::question(name_of(name)?, type_of(kind), recursive);
         let answer = self.exchange(asked).await?;
         let exists = match answer.metadata.response_code {
@@ -154,7 +156,7 @@ impl Server {
 
     /// Returns the record sets of these types at a name, ordered by type. Does not return records of other names in the answer,
     /// such as the target of a CNAME. Set `recursive` if the server is a resolver.
-    pub async fn sets(&self, name: &str, kinds: &[Kind], recursive: bool) -> Result<Vec<RecordSet>> {
+    pub async fn sets(&self, name: &str, kinds: &[RecordKind], recursive: bool) -> Result<Vec<RecordSet>> {
         let mut found = Vec::new();
         for kind in kinds {
             let answer = self.look(name, *kind, recursive).await?;
@@ -164,7 +166,7 @@ impl Server {
     }
 
     /// Reads all records of a zone with a zone transfer (AXFR, RFC 5936). Returns the SOA record only once. Omits the records that
-    /// a signed zone has beside the data of its users ([`Kind::is_of_dnssec`]).
+    /// a signed zone has beside the data of its users ([`RecordKind::is_of_dnssec`]).
     pub async fn transfer(&self, zone: &str) -> Result<Vec<Record>> {
         let late = |_| NameserverError::Late { at: self.at, seconds: TRANSFER.as_secs() };
         timeout(TRANSFER, self.transfer_whole(zone)).await.map_err(late)?
@@ -188,10 +190,10 @@ impl Server {
                     return Err(self.garbled("the zone takes more than 64 MiB"));
                 }
                 match records.first() {
-                    None if record.kind != Kind::Soa => {
+                    None if record.kind != RecordKind::Soa => {
                         return Err(self.garbled("the transfer does not start with the zone's SOA"));
                     }
-                    Some(_) if record.kind == Kind::Soa => {
+                    Some(_) if record.kind == RecordKind::Soa => {
                         self.check_end(&asked)?;
                         return Ok(records);
                     }
@@ -238,7 +240,7 @@ impl Server {
     /// Checks whether the server would accept a change to the records of one type at a name. The update cannot succeed, so
     /// nothing is changed (`message::never`). Fails if the server would reject the change. If the name has no records of this
     /// type, sends no update. A server that checks the prerequisites first never rejects the update ([`Self::looks_ahead`]).
-    pub async fn would_change(&self, zone: &str, name: &str, kind: Kind) -> Result<()> {
+    pub async fn would_change(&self, zone: &str, name: &str, kind: RecordKind) -> Result<()> {
         let asked = message::question(name_of(name)?, type_of(kind), false);
         let found = self.exchange(asked).await?;
         let is_it = |record: &&rr::Record| record.record_type() == type_of(kind);

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Record, canonical};
+use super::{Record, RecordKind, canonical};
 
 /// All records of one type at a name. Two sets are equal if a name server treats them as equal: the case of letters in names has
 /// no meaning (RFC 4343).
@@ -22,7 +22,7 @@ pub struct RecordSet {
     pub spelling: Option<String>,
     /// Type of the records.
     #[serde(rename = "type")]
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// TTL in seconds.
     pub ttl: u32,
     /// Data of each record, in the format of [`Record::data`], sorted.
@@ -56,14 +56,14 @@ pub struct Alias {
 
 impl RecordSet {
     /// Returns a record set without a weight. `data` must be sorted.
-    pub fn new(name: impl Into<String>, kind: Kind, ttl: u32, data: Vec<String>) -> Self {
+    pub fn new(name: impl Into<String>, kind: RecordKind, ttl: u32, data: Vec<String>) -> Self {
         Self { name: name.into(), spelling: None, kind, ttl, data, weight: None, alias: None }
     }
 
     /// Groups records into sets, ordered by name and type. The TTL of a set is the shortest TTL of its records, because a cache
     /// counts TTLs down (RFC 2181, section 5.2).
     pub fn group<'r>(records: impl IntoIterator<Item = &'r Record>) -> Vec<Self> {
-        let mut sets: BTreeMap<(&str, Kind), Self> = BTreeMap::new();
+        let mut sets: BTreeMap<(&str, RecordKind), Self> = BTreeMap::new();
         for Record { name, spelling, kind, ttl, data } in records {
             let empty = || Self { spelling: spelling.clone(), ..Self::new(name, *kind, *ttl, Vec::new()) };
             let set = sets.entry((name, *kind)).or_insert_with(empty);
@@ -85,8 +85,10 @@ impl RecordSet {
     /// Returns the data in one format for comparisons, sorted. A service can store addresses and names in other formats.
     pub fn plain_data(&self) -> Vec<String> {
         let plain = |data: &String| match self.kind {
-            Kind::A | Kind::Aaaa => data.parse::<IpAddr>().map_or_else(|_| data.clone(), |at| at.to_string()),
-            Kind::Cname => canonical(data),
+            RecordKind::A | RecordKind::Aaaa => {
+                data.parse::<IpAddr>().map_or_else(|_| data.clone(), |at| at.to_string())
+            }
+            RecordKind::Cname => canonical(data),
             _ => data.clone(),
         };
         let mut data: Vec<String> = self.data.iter().map(plain).collect();
@@ -119,7 +121,7 @@ impl RecordSet {
     }
 
     /// Returns the parts that are compared.
-    fn compared(&self) -> (&str, Kind, u32, Vec<String>, Option<&Weight>, Option<&Alias>) {
+    fn compared(&self) -> (&str, RecordKind, u32, Vec<String>, Option<&Weight>, Option<&Alias>) {
         (&self.name, self.kind, self.ttl, self.plain_data(), self.weight.as_ref(), self.alias.as_ref())
     }
 
@@ -164,7 +166,7 @@ impl fmt::Display for RecordSet {
 /// Returns whether an answer contains these sets. If several sets have weights, an answer contains one of them. For an alias, an
 /// answer contains some addresses of the other name; in `sets`, these addresses must be the data of the alias.
 pub fn is_answer(answer: &[RecordSet], sets: &[RecordSet]) -> bool {
-    let kinds: BTreeSet<Kind> = answer.iter().chain(sets).map(|set| set.kind).collect();
+    let kinds: BTreeSet<RecordKind> = answer.iter().chain(sets).map(|set| set.kind).collect();
     kinds.into_iter().all(|kind| {
         let mut possible = sets.iter().filter(|set| set.kind == kind && set.is_returned()).peekable();
         match answer.iter().find(|set| set.kind == kind) {
@@ -225,14 +227,14 @@ impl SetChange {
     /// weights changes, includes all sets with the same name and type, even unchanged sets.
     pub fn between(from: &[RecordSet], to: &[RecordSet]) -> Vec<Self> {
         let key = |set: &RecordSet| (set.name.clone(), set.kind, set.id().map(str::to_string));
-        let mut both: BTreeMap<(String, Kind, Option<String>), Self> = BTreeMap::new();
+        let mut both: BTreeMap<(String, RecordKind, Option<String>), Self> = BTreeMap::new();
         for set in from {
             both.insert(key(set), Self { from: Some(set.clone()), to: None });
         }
         for set in to {
             both.entry(key(set)).or_insert(Self { from: None, to: None }).to = Some(set.clone());
         }
-        let changed: BTreeSet<(String, Kind)> = both
+        let changed: BTreeSet<(String, RecordKind)> = both
             .iter()
             .filter(|(_, change)| change.is_change())
             .map(|((name, kind, _), _)| (name.clone(), *kind))
@@ -253,13 +255,13 @@ impl SetChange {
     }
 
     /// Returns the name and the type of the set; `None` if both `from` and `to` are `None`.
-    pub fn of(&self) -> Option<(&str, Kind)> {
+    pub fn of(&self) -> Option<(&str, RecordKind)> {
         let set = self.from.as_ref().or(self.to.as_ref())?;
         Some((&set.name, set.kind))
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for RecordKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -279,13 +281,13 @@ impl FromStr for Kind {
     }
 }
 
-impl Serialize for Kind {
+impl Serialize for RecordKind {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Kind {
+impl<'de> Deserialize<'de> for RecordKind {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
@@ -295,16 +297,16 @@ impl<'de> Deserialize<'de> for Kind {
 mod tests {
     use super::*;
 
-    fn record(name: &str, kind: Kind, ttl: u32, data: &str) -> Record {
+    fn record(name: &str, kind: RecordKind, ttl: u32, data: &str) -> Record {
         Record::new(name, kind, ttl, data)
     }
 
     #[test]
     fn records_are_grouped_into_sets() {
         let records = [
-            record("www", Kind::A, 60, "192.0.2.2"),
-            record("www", Kind::Aaaa, 60, "2001:db8::1"),
-            record("www", Kind::A, 30, "192.0.2.1"),
+            record("www", RecordKind::A, 60, "192.0.2.2"),
+            record("www", RecordKind::Aaaa, 60, "2001:db8::1"),
+            record("www", RecordKind::A, 30, "192.0.2.1"),
         ];
         let sets = RecordSet::group(&records);
         assert_eq!(
@@ -317,8 +319,8 @@ mod tests {
     #[test]
     fn only_sets_that_differ_are_changed() {
         let set = |kind, ttl, data: &str| RecordSet::new("www", kind, ttl, vec![data.into()]);
-        let (old, new) = (set(Kind::A, 60, "192.0.2.1"), set(Kind::A, 60, "192.0.2.2"));
-        let both = set(Kind::Aaaa, 60, "2001:db8::1");
+        let (old, new) = (set(RecordKind::A, 60, "192.0.2.1"), set(RecordKind::A, 60, "192.0.2.2"));
+        let both = set(RecordKind::Aaaa, 60, "2001:db8::1");
         let changes = SetChange::between(&[old.clone(), both.clone()], &[new.clone(), both.clone()]);
         assert_eq!(changes, [SetChange { from: Some(old.clone()), to: Some(new.clone()) }]);
         assert_eq!(changes[0].reversed(), SetChange { from: Some(new), to: Some(old.clone()) });
@@ -330,7 +332,7 @@ mod tests {
     #[test]
     fn answer_has_one_of_the_weighted_sets() {
         let set = |data: &[&str]| {
-            RecordSet::new("www", Kind::A, 60, data.iter().map(ToString::to_string).collect())
+            RecordSet::new("www", RecordKind::A, 60, data.iter().map(ToString::to_string).collect())
         };
         let weighted = |id: &str, weight, data: &str| RecordSet {
             weight: Some(Weight { id: id.into(), weight }),
@@ -342,8 +344,11 @@ mod tests {
         assert!(!is_answer(&[set(&["192.0.2.1"])], &[weighted("old", 0, "192.0.2.1")]));
         assert!(!is_answer(&[set(&["192.0.2.1"])], &[set(&["192.0.2.1", "192.0.2.2"])]));
         let of = |kind, data: &str| [RecordSet::new("www", kind, 60, vec![data.into()])];
-        assert!(is_answer(&of(Kind::Aaaa, "2001:db8::1"), &of(Kind::Aaaa, "2001:DB8:0::1")));
-        assert!(is_answer(&of(Kind::Cname, "lb.example.net"), &of(Kind::Cname, "LB.example.net.")));
+        assert!(is_answer(&of(RecordKind::Aaaa, "2001:db8::1"), &of(RecordKind::Aaaa, "2001:DB8:0::1")));
+        assert!(is_answer(
+            &of(RecordKind::Cname, "lb.example.net"),
+            &of(RecordKind::Cname, "LB.example.net.")
+        ));
         let alias = Alias { zone: "Z1".into(), checks_health: false };
         let alias = [RecordSet { alias: Some(alias), ..set(&["192.0.2.1", "192.0.2.2"]) }];
         assert!(is_answer(&[set(&["192.0.2.2"])], &alias) && !is_answer(&[], &alias));
@@ -363,8 +368,8 @@ mod tests {
 
     #[test]
     fn case_of_names_is_kept_and_not_compared() {
-        let upper = [record("WWW.Example.com", Kind::Cname, 60, "LB.Example.net")];
-        let lower = [record("www.example.com", Kind::Cname, 60, "lb.example.net")];
+        let upper = [record("WWW.Example.com", RecordKind::Cname, 60, "LB.Example.net")];
+        let lower = [record("www.example.com", RecordKind::Cname, 60, "lb.example.net")];
         let [upper, lower] = [upper, lower].map(|records| RecordSet::group(&records).remove(0));
         assert_eq!(upper, lower);
         assert!(SetChange::between(std::slice::from_ref(&upper), &[lower]).is_empty());
@@ -375,17 +380,25 @@ mod tests {
             ("www.example.com", Some("WWW.Example.com"))
         );
         assert_eq!(read.data, ["LB.Example.net"]);
-        let text = |data: &str| RecordSet::new("www", Kind::Txt, 60, vec![data.into()]);
+        let text = |data: &str| RecordSet::new("www", RecordKind::Txt, 60, vec![data.into()]);
         assert_ne!(text("\"A\""), text("\"a\""));
     }
 
     #[test]
     fn set_is_read_back_from_json() {
-        for kind in [Kind::A, Kind::Aaaa, Kind::Cname, Kind::Ns, Kind::Soa, Kind::Txt, Kind::Other(33)] {
+        for kind in [
+            RecordKind::A,
+            RecordKind::Aaaa,
+            RecordKind::Cname,
+            RecordKind::Ns,
+            RecordKind::Soa,
+            RecordKind::Txt,
+            RecordKind::Other(33),
+        ] {
             let set = RecordSet::new("www", kind, 60, vec!["x".into()]);
             let json = serde_json::to_string(&set).unwrap();
             assert_eq!(serde_json::from_str::<RecordSet>(&json).unwrap(), set, "{json}");
         }
-        assert!("MX".parse::<Kind>().is_err());
+        assert!("MX".parse::<RecordKind>().is_err());
     }
 }

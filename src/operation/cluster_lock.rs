@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::keeping::Keeping;
+use super::lease_renewal::LeaseRenewal;
 use super::{Held, LeaseHolder, OperationError};
 use crate::kube_api::{Cluster, ClusterError, Lease, LeaseState};
 use crate::store::Key;
@@ -47,7 +47,7 @@ pub struct Terms {
 /// releases the Lease immediately.
 pub struct ClusterLock {
     lease: Arc<Mutex<Lease>>,
-    keeping: Keeping,
+    keeping: LeaseRenewal,
 }
 
 impl ClusterLock {
@@ -97,7 +97,7 @@ impl ClusterLock {
 
     fn kept(lease: Lease, Terms { ttl, silence, .. }: Terms) -> Self {
         let lease = Arc::new(Mutex::new(lease));
-        let keeping = Keeping::begin(keep(lease.clone(), ttl, silence));
+        let keeping = LeaseRenewal::begin(keep(lease.clone(), ttl, silence));
         Self { lease, keeping }
     }
 

@@ -15,7 +15,7 @@ use crate::words::brief;
 /// A failure of an effect, a wait or a manual step in the [`Environment`]. Each variant has a different consequence for the
 /// operation, and contains a message for the operator. A long message is shortened when it is shown or recorded.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum StepFault {
     /// The step cannot be executed for this subject. For example, its namespace is deleted, a policy or a webhook rejects the
     /// change, or another client changed the subject. The operation skips the subject and continues with other subjects.
     #[error("{}", brief(.0))]
@@ -36,7 +36,7 @@ pub enum Fault {
     Halt(String),
 }
 
-impl Fault {
+impl StepFault {
     /// Converts an error of the Kubernetes API to a fault, and adds the hint on how to fix it. If a policy, a webhook or the API
     /// rejects one object, the operation skips only that object.
     pub fn of(error: &ClusterError) -> Self {
@@ -48,7 +48,7 @@ impl Fault {
     }
 }
 
-impl From<ClusterError> for Fault {
+impl From<ClusterError> for StepFault {
     fn from(error: ClusterError) -> Self {
         Self::of(&error)
     }
@@ -100,7 +100,7 @@ pub enum Answer {
 #[async_trait]
 pub trait Fence: Send + Sync {
     /// Fails if another process has taken over the operation, or if this cannot be determined.
-    async fn still_ours(&self) -> Result<(), Fault>;
+    async fn still_ours(&self) -> Result<(), StepFault>;
 }
 
 /// An effect that is being executed, undone or observed.
@@ -119,7 +119,7 @@ pub struct Doing<'a, E: Effect> {
     pub records: Records<'a>,
     /// The fence, to check directly before a request.
     pub fence: &'a dyn Fence,
-    /// Receives a stop request. An effect that can take longer than a request then ends soon, with [`Fault::InDoubt`]. The next
+    /// Receives a stop request. An effect that can take longer than a request then ends soon, with [`StepFault::InDoubt`]. The next
     /// run finds out what was done, and continues.
     pub stop: &'a Stop,
 }
@@ -132,22 +132,22 @@ pub type Records<'a> = &'a (dyn Fn(&StepId) -> Option<Record> + Send + Sync);
 pub trait Environment<E: Effect>: Send + Sync {
     /// Returns the state that a rollback needs, as small JSON for the journal. Called before the effect starts. The JSON must not
     /// contain Secret data.
-    async fn before(&self, _doing: &Doing<'_, E>) -> Result<Value, Fault> {
+    async fn before(&self, _doing: &Doing<'_, E>) -> Result<Value, StepFault> {
         Ok(Value::Null)
     }
 
     /// Executes or undoes an effect. Implementations are idempotent.
-    async fn apply(&self, doing: &Doing<'_, E>) -> Result<Applied, Fault>;
+    async fn apply(&self, doing: &Doing<'_, E>) -> Result<Applied, StepFault>;
 
     /// Returns whether an effect is done. In a rollback, returns whether the effect is undone. Called when the journal does not
     /// contain the outcome.
-    async fn observe(&self, doing: &Doing<'_, E>) -> Result<Observed, Fault>;
+    async fn observe(&self, doing: &Doing<'_, E>) -> Result<Observed, StepFault>;
 
     /// Reverts the result that this process has just produced ([`Doing::made`]). Called if another process has already completed
     /// the step. This can happen if this process was suspended after it checked the operation lease and before it sent the
     /// request. `ended` is the revision at which the step was completed; `None` means that the whole operation has ended. Returns
     /// whether there was anything to revert.
-    async fn take_back(&self, _doing: &Doing<'_, E>, _ended: Option<Revision>) -> Result<bool, Fault> {
+    async fn take_back(&self, _doing: &Doing<'_, E>, _ended: Option<Revision>) -> Result<bool, StepFault> {
         Ok(false)
     }
 
@@ -159,14 +159,14 @@ pub trait Environment<E: Effect>: Send + Sync {
 
     /// Waits until the time of a wait with a fixed duration ([`Self::lasts`]) can start to count. Called before the start is
     /// recorded, so a resumed wait does not call it again. By default, the time counts at once.
-    async fn ready(&self, _wait: &Wait<E::Wait>, _records: Records<'_>) -> Result<(), Fault> {
+    async fn ready(&self, _wait: &Wait<E::Wait>, _records: Records<'_>) -> Result<(), StepFault> {
         Ok(())
     }
 
-    /// Waits until the condition holds. Fails with [`Fault::Skip`] if a rollback can continue although the condition could not be
+    /// Waits until the condition holds. Fails with [`StepFault::Skip`] if a rollback can continue although the condition could not be
     /// confirmed; the report of the rollback then contains the reason. Each implementation has its own deadline. `records` returns the record of any step, for a
     /// condition that depends on completed steps. A stop request can cancel the wait at any time.
-    async fn wait(&self, wait: &Wait<E::Wait>, records: Records<'_>) -> Result<(), Fault>;
+    async fn wait(&self, wait: &Wait<E::Wait>, records: Records<'_>) -> Result<(), StepFault>;
 
     /// Returns what a wait found, as small JSON for its record. Called after the wait has ended. Nothing depends on the result,
     /// so this function cannot fail. It needs its own deadline, and a stop request cancels it.
@@ -175,7 +175,7 @@ pub trait Environment<E: Effect>: Send + Sync {
     }
 
     /// Returns whether a manual step is done. In a rollback, returns whether it is undone. Can wait for the answer.
-    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault>;
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, StepFault>;
 }
 
 /// The environment for operations whose steps change only the store.
@@ -184,20 +184,20 @@ pub struct NoEnvironment;
 
 #[async_trait]
 impl Environment<NoEffect> for NoEnvironment {
-    async fn apply(&self, doing: &Doing<'_, NoEffect>) -> Result<Applied, Fault> {
+    async fn apply(&self, doing: &Doing<'_, NoEffect>) -> Result<Applied, StepFault> {
         match *doing.effect {}
     }
 
-    async fn observe(&self, doing: &Doing<'_, NoEffect>) -> Result<Observed, Fault> {
+    async fn observe(&self, doing: &Doing<'_, NoEffect>) -> Result<Observed, StepFault> {
         match *doing.effect {}
     }
 
-    async fn wait(&self, wait: &Wait<NoWait>, _: Records<'_>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<NoWait>, _: Records<'_>) -> Result<(), StepFault> {
         match wait.kind {}
     }
 
-    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
-        Err(Fault::Halt(format!("this operation cannot wait for a manual step: {}", manual.what)))
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, StepFault> {
+        Err(StepFault::Halt(format!("this operation cannot wait for a manual step: {}", manual.what)))
     }
 }
 

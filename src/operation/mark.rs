@@ -24,7 +24,7 @@ const BESIDE: &[(&str, &str)] = &[("dns-cutover", "rewrite-range")];
 /// The ledger that records an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LedgerPlace {
+pub enum LedgerKind {
     /// etcd.
     Etcd,
     /// ConfigMaps of the cluster.
@@ -37,10 +37,10 @@ pub struct Mark {
     /// Id of the operation.
     #[serde(skip)]
     pub operation: String,
-    /// Kind of the operation.
+    /// OperationKind of the operation.
     pub kind: String,
     /// Where the operation is recorded.
-    pub ledger: LedgerPlace,
+    pub ledger: LedgerKind,
 }
 
 impl Mark {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn kinds_exclude_each_other_both_ways() {
-        let of = |kind: &str| Mark { operation: "one".into(), kind: kind.into(), ledger: LedgerPlace::Etcd };
+        let of = |kind: &str| Mark { operation: "one".into(), kind: kind.into(), ledger: LedgerKind::Etcd };
         for (one, other, allowed) in [
             ("renumber", "dns-cutover", false),
             ("renumber", "rewrite-range", false),

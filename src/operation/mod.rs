@@ -27,8 +27,8 @@ mod cluster_lock;
 mod environment;
 mod executor;
 mod journal;
-mod keeping;
 mod lease_holder;
+mod lease_renewal;
 mod ledger;
 mod lock;
 mod mark;
@@ -41,12 +41,13 @@ mod swap;
 
 pub use cluster_lock::{ClusterLock, Silence, Terms};
 pub use environment::{
-    Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fault, Fence, NoEnvironment, Observed,
-    Records, SystemAmbient,
+    Ambient, Answer, Applied, Checkpoint, Closed, Doing, Environment, Fence, NoEnvironment, Observed,
+    Records, StepFault, SystemAmbient,
 };
-pub use executor::{Executor, Failure, Report, Stuck};
+pub use executor::{Executor, Report, RunFailure, Stuck};
 pub use journal::{
-    Journal, Listed, Listing, Noted, Progress, Record, Returning, Run, RunEnd, State, Status, Summary, Waiver,
+    Journal, Listed, Listing, Noted, Record, Returning, Run, RunEnd, State, Status, StepCounts, Summary,
+    Waiver,
 };
 pub use lease_holder::{LeaseHolder, instant, moment, new_id};
 pub use ledger::{
@@ -54,9 +55,9 @@ pub use ledger::{
     SeePart,
 };
 pub use lock::{Held, Lock};
-pub use mark::{LedgerPlace, Mark};
+pub use mark::{LedgerKind, Mark};
 pub use observer::{Event, Observer, Silent, Told};
-pub use plan::{Header, Kind, Plan, PlanFileError, Shortcut, Stage, Work};
+pub use plan::{Header, OperationKind, Plan, PlanFileError, Shortcut, Stage, Work};
 pub use repair::{Repair, RepairOutcome, repair, replace, settle};
 pub use step::{
     Action, Effect, Fill, Generated, KeyChange, KeyCheck, KeyEdit, Manual, NoEffect, NoWait, Step, StepId,
@@ -152,7 +153,7 @@ pub enum OperationError {
     },
     /// An effect, a wait or a manual step failed in the environment.
     #[error(transparent)]
-    Environment(#[from] Fault),
+    Environment(#[from] StepFault),
     /// A step cannot change from its current state to the requested state.
     #[error("the journal record of step `{step}` cannot change from {from} to {to}")]
     IllegalTransition {
@@ -217,7 +218,7 @@ impl OperationError {
             Self::Changed { .. }
                 | Self::Gone { .. }
                 | Self::Exists { .. }
-                | Self::Environment(Fault::Skip(_))
+                | Self::Environment(StepFault::Skip(_))
         )
     }
 

@@ -13,7 +13,7 @@ use super::{Effect, State, Step, StepId};
 use crate::store::Revision;
 
 /// A kind of plan.
-pub trait Kind: Serialize + DeserializeOwned {
+pub trait OperationKind: Serialize + DeserializeOwned {
     /// Name of the kind, such as `renumber`.
     const NAME: &'static str;
     /// Version of the saved format, the compilation to steps, and the execution of effects. netsurgeon rejects a plan with
@@ -88,7 +88,7 @@ pub struct Stage {
 /// The metadata of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Kind of operation, such as `renumber`.
+    /// OperationKind of operation, such as `renumber`.
     pub kind: String,
     /// Version of netsurgeon that created the plan.
     pub tool: String,
@@ -101,7 +101,7 @@ pub struct Header {
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan<W> {
-    /// Version of the plan: [`Kind::VERSION`].
+    /// Version of the plan: [`OperationKind::VERSION`].
     pub version: u32,
     /// Metadata of the plan.
     pub header: Header,
@@ -133,7 +133,7 @@ pub enum PlanFileError {
     },
     /// The file is a plan of another kind.
     #[error("`{path}` is a plan of kind `{found}`, not `{expected}`", path = path.display())]
-    Kind {
+    OperationKind {
         /// The file.
         path: PathBuf,
         /// The kind found.
@@ -187,7 +187,7 @@ pub enum PlanFileError {
 /// Name and version of this program, for the header of a plan.
 const TOOL: &str = concat!("netsurgeon ", env!("CARGO_PKG_VERSION"));
 
-impl<W: Kind> Plan<W> {
+impl<W: OperationKind> Plan<W> {
     /// Returns the plan with its digest.
     pub fn new(cluster: &str, base_revision: Revision, work: W) -> Self {
         let header = Header {
@@ -226,7 +226,7 @@ impl<W: Kind> Plan<W> {
         let outline: Outline = serde_json::from_slice(json).map_err(syntax)?;
         let (found, expected) = (outline.header.kind, W::NAME);
         if found != expected {
-            return Err(PlanFileError::Kind { path: path.into(), found, expected });
+            return Err(PlanFileError::OperationKind { path: path.into(), found, expected });
         }
         let (found, expected, tool) = (outline.version, W::VERSION, outline.header.tool);
         if found != expected {
@@ -319,7 +319,7 @@ mod tests {
         to: String,
     }
 
-    impl Kind for Test {
+    impl OperationKind for Test {
         const NAME: &'static str = "test";
         const VERSION: u32 = 7;
     }

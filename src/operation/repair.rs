@@ -23,7 +23,7 @@ const KEPT: usize = 20;
 pub struct Repair {
     /// Subject of the repair, as a part of a key: `NAMESPACE/NAME`.
     pub subject: String,
-    /// Kind of the repair.
+    /// OperationKind of the repair.
     pub code: &'static str,
     /// Description of the repair for people.
     pub says: String,

@@ -113,7 +113,7 @@ pub trait WaitKind: Copy + Eq + Hash + fmt::Debug + Serialize + Send + Sync + 's
     fn name(self) -> &'static str;
 
     /// Returns whether a wait with a subject runs beside the steps of other subjects. It then concerns only its subject: a later
-    /// change of another subject does not repeat it, and if it fails with [`Fault::Skip`](super::Fault::Skip), only its subject
+    /// change of another subject does not repeat it, and if it fails with [`StepFault::Skip`](super::StepFault::Skip), only its subject
     /// is skipped. By default, every wait runs alone.
     fn may_have_company(self) -> bool {
         false
@@ -196,7 +196,7 @@ pub enum KeyChange {
 pub struct Fill {
     /// The field.
     pub field: Field,
-    /// Kind of value to generate.
+    /// OperationKind of value to generate.
     pub with: Generated,
 }
 
@@ -225,7 +225,7 @@ pub struct KeyCheck {
 /// A condition to wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Wait<K> {
-    /// Kind of condition.
+    /// OperationKind of condition.
     #[serde(rename = "name")]
     pub kind: K,
     /// Batch of the plan that the wait belongs to, if any.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::intention::Renumbering;
 use crate::operation;
 
-/// The effect of a step. [`super::live`] executes it on a cluster, [`super::simulate`] in a rehearsal.
+/// The effect of a step. [`super::environment`] executes it on a cluster, [`super::simulate`] in a rehearsal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {

@@ -4,7 +4,7 @@ use super::ranges::RewriteError;
 use super::target::TargetError;
 use super::{PlanError, RehearsalError};
 use crate::session::counted;
-use crate::session::failure::{Failure, Kind};
+use crate::session::failure::{ExitKind, Failure};
 
 /// Returns a hint that explains when the deletion of a ServiceCIDR completes. `kept_by` lists the Services with an address of
 /// that ServiceCIDR.
@@ -29,7 +29,7 @@ impl From<PlanError> for Failure {
             }
             PlanError::Target(TargetError::Leaving { ref kept_by, .. }) => {
                 let hint = goes_when(kept_by);
-                return Self::new(Kind::Refused, error).hint(hint);
+                return Self::new(ExitKind::Refused, error).hint(hint);
             }
             PlanError::Target(_) => {
                 "choose a private range that nothing else uses, with room for every Service"
@@ -59,7 +59,7 @@ impl From<PlanError> for Failure {
                 "`netsurgeon ranges check` reports what is wrong"
             }
         };
-        Self::new(Kind::Refused, error).hint(hint)
+        Self::new(ExitKind::Refused, error).hint(hint)
     }
 }
 
@@ -89,6 +89,6 @@ impl From<RewriteError> for Failure {
             }
             RewriteError::Unchanged { .. } => "`netsurgeon ranges check` checks everything else",
         };
-        Self::new(Kind::Refused, error).hint(hint)
+        Self::new(ExitKind::Refused, error).hint(hint)
     }
 }

@@ -6,10 +6,12 @@
 //!
 //! `docs/renumber.md` describes the order and the rules, which were verified on real clusters.
 
-pub mod current;
-pub mod dates;
+pub mod creation_times;
+pub mod drift;
 pub mod effect;
+pub mod environment;
 pub mod estimate;
+pub mod expected_answers;
 mod failure;
 pub mod feature_gates;
 pub mod guard;
@@ -17,10 +19,9 @@ pub mod hold;
 mod index;
 mod intention;
 pub mod kube_proxy;
-pub mod live;
+pub mod old_address_clients;
 pub mod plan;
 pub mod ranges;
-pub mod reach;
 pub mod rehearse;
 pub mod replan;
 pub mod reserved;
@@ -32,7 +33,6 @@ mod steps;
 pub mod sweep;
 pub mod target;
 pub mod tier;
-pub mod users;
 pub mod verify;
 pub mod without_api;
 

@@ -284,7 +284,7 @@ fn new_range(
     }
 }
 
-impl operation::Kind for RangeRewrite {
+impl operation::OperationKind for RangeRewrite {
     const NAME: &'static str = KIND;
     const VERSION: u32 = 4;
 }

@@ -13,7 +13,7 @@ use super::intention::Renumbering;
 use super::plan::{PlanError, PlanOptions, plan};
 use super::simulate::Simulation;
 use crate::operation::{
-    Ambient, EtcdLedger, Executor, Failure, Journal, LeaseHolder, Observer, OperationError, Plan, Stuck,
+    Ambient, EtcdLedger, Executor, Journal, LeaseHolder, Observer, OperationError, Plan, RunFailure, Stuck,
     Summary, Work,
 };
 use crate::store::overlay::Overlay;
@@ -40,7 +40,7 @@ pub enum RehearsalError {
         /// The part of the rehearsal: `move` or `rollback`.
         phase: &'static str,
         /// The failure.
-        failure: Failure,
+        failure: RunFailure,
     },
     /// The journal failed.
     #[error(transparent)]

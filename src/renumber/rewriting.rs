@@ -6,8 +6,8 @@
 
 use super::ranges::RangeRewrite;
 use crate::operation::{
-    Ambient, EtcdLedger, Executor, Failure, Journal, NoEffect, NoEnvironment, OperationError, Report, Silent,
-    State, Status, StepId, Work,
+    Ambient, EtcdLedger, Executor, Journal, NoEffect, NoEnvironment, OperationError, Report, RunFailure,
+    Silent, State, Status, StepId, Work,
 };
 use crate::store::{Guard, WriteStore};
 
@@ -35,7 +35,7 @@ pub fn is_written(work: &RangeRewrite, journal: &Journal) -> bool {
 impl Rewriting<'_> {
     /// Writes the RangeAllocation, unless an earlier run has written it. The report shows whether this run or an earlier run
     /// wrote the RangeAllocation.
-    pub async fn run(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
+    pub async fn run(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, RunFailure> {
         let (ledger, mut silent) = (self.ledger(journal), Silent);
         let outcome = self.executor(&ledger, &mut silent, journal).run(work, None).await;
         match outcome {
@@ -60,7 +60,7 @@ impl Rewriting<'_> {
 
     /// Restores the old value, if the new value was written. If the RangeAllocation was changed after the rewrite, nothing is
     /// written. Then the report lists the step as stuck, and the rewrite stays in effect.
-    pub async fn roll_back(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, Failure> {
+    pub async fn roll_back(&self, work: &RangeRewrite, journal: &mut Journal) -> Result<Report, RunFailure> {
         let (ledger, mut silent) = (self.ledger(journal), Silent);
         let report = self.executor(&ledger, &mut silent, journal).unwind(work).await?;
         let status = if report.stuck.is_empty() { Status::RolledBack } else { Status::Stuck };
@@ -81,8 +81,8 @@ impl Rewriting<'_> {
         Executor::new(ledger, &NoEnvironment, self.ambient, silent, journal)
     }
 
-    async fn note(&self, work: &RangeRewrite, journal: &Journal, status: Status) -> Result<(), Failure> {
+    async fn note(&self, work: &RangeRewrite, journal: &Journal, status: Status) -> Result<(), RunFailure> {
         let noted = journal.set_status(&self.ledger(journal), status, self.ambient.now()).await;
-        noted.map_err(|source| Failure { step: step_of(work), source })
+        noted.map_err(|source| RunFailure { step: step_of(work), source })
     }
 }

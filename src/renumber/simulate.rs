@@ -14,7 +14,7 @@ use super::intention::Renumbering;
 use super::steps::{Compiler, FLAGS, Wait};
 use crate::ip::{Item, Items};
 use crate::operation::{
-    Ambient, Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, Swap,
+    Ambient, Answer, Applied, Doing, Environment, Manual, Observed, Records, StepFault, Swap,
 };
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
 use crate::survey::{Era, Layout};
@@ -35,8 +35,8 @@ pub struct Simulation<'a> {
     turn: tokio::sync::Mutex<()>,
 }
 
-fn failed(error: impl std::fmt::Display) -> Fault {
-    Fault::Halt(error.to_string())
+fn failed(error: impl std::fmt::Display) -> StepFault {
+    StepFault::Halt(error.to_string())
 }
 
 impl<'a> Simulation<'a> {
@@ -72,17 +72,17 @@ impl Simulation<'_> {
         swap.map_or(Applied::NOTHING, |swap| Applied::Changes(Box::new(swap)))
     }
 
-    fn kind_and_key<'m>(&self, manifest: &'m serde_json::Value) -> Result<(&'m str, Key), Fault> {
+    fn kind_and_key<'m>(&self, manifest: &'m serde_json::Value) -> Result<(&'m str, Key), StepFault> {
         let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str());
         let (kind, name) = (text("/kind").unwrap_or_default(), text("/metadata/name").unwrap_or_default());
         match (kind, text("/metadata/namespace")) {
             ("ServiceCIDR", None) => Ok((kind, self.layout().service_cidr(name))),
             ("Service", Some(namespace)) => Ok((kind, self.layout().service(namespace, name))),
-            _ => Err(Fault::Halt(format!("a rehearsal cannot change a {kind}"))),
+            _ => Err(StepFault::Halt(format!("a rehearsal cannot change a {kind}"))),
         }
     }
 
-    async fn create(&self, manifest: &serde_json::Value) -> Result<(), Fault> {
+    async fn create(&self, manifest: &serde_json::Value) -> Result<(), StepFault> {
         let text = |path: &str| manifest.pointer(path).and_then(|value| value.as_str());
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name").unwrap_or_default());
         let (_, key) = self.kind_and_key(manifest)?;
@@ -95,7 +95,7 @@ impl Simulation<'_> {
         self.commit(changes).await
     }
 
-    fn fresh(&self, value: &[u8]) -> Result<Vec<u8>, Fault> {
+    fn fresh(&self, value: &[u8]) -> Result<Vec<u8>, StepFault> {
         let edits = [
             FieldEdit { field: Field::uid(), change: FieldChange::Set(Value::Text(self.ambient.uid())) },
             FieldEdit {
@@ -106,7 +106,7 @@ impl Simulation<'_> {
         edit::apply(value, &edits).map_err(failed)
     }
 
-    async fn allocate(&self, address: IpAddr, namespace: &str, name: &str) -> Result<Vec<Change>, Fault> {
+    async fn allocate(&self, address: IpAddr, namespace: &str, name: &str) -> Result<Vec<Change>, StepFault> {
         let mut changes: Vec<Change> = self.change_bit(address, true).await?.into_iter().collect();
         if self.work.era != Era::Bitmap {
             let new = NewIpAddress {
@@ -128,11 +128,11 @@ impl Simulation<'_> {
 
     /// Returns the change of an address's bit, if there is a RangeAllocation with the new range. Under dual write, the
     /// RangeAllocation gets the new range only after the flag has changed.
-    async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, Fault> {
+    async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, StepFault> {
         let Some(bitmap) = &self.work.bitmap else { return Ok(None) };
         let key = self.layout().range(&bitmap.name);
         let entry = self.store.get(&key).await.map_err(failed)?;
-        let entry = entry.ok_or_else(|| Fault::Halt(format!("`{key}` does not exist")))?;
+        let entry = entry.ok_or_else(|| StepFault::Halt(format!("`{key}` does not exist")))?;
         let found: RangeAllocation = objects::decode(&entry.value).map_err(failed)?;
         let items = Items::Addresses(self.work.to);
         let is_new = found.range.is_some_and(|range| range == self.work.to.to_string());
@@ -143,12 +143,12 @@ impl Simulation<'_> {
         let value =
             edit::apply(&entry.value, &[FieldEdit { field: Field::data(), change }]).map_err(failed)?;
         if allocated && value == entry.value {
-            return Err(Fault::Halt(format!("`{address}` is already allocated")));
+            return Err(StepFault::Halt(format!("`{address}` is already allocated")));
         }
         Ok(Some(Change { key, expected: Expected::At(entry.mod_revision), action: Action::Put(value) }))
     }
 
-    async fn delete(&self, manifest: &serde_json::Value) -> Result<(), Fault> {
+    async fn delete(&self, manifest: &serde_json::Value) -> Result<(), StepFault> {
         let (kind, key) = self.kind_and_key(manifest)?;
         let Some(entry) = self.store.get(&key).await.map_err(failed)? else { return Ok(()) };
         let expected = Expected::At(entry.mod_revision);
@@ -162,7 +162,7 @@ impl Simulation<'_> {
         self.commit(changes).await
     }
 
-    async fn release(&self, address: IpAddr) -> Result<Vec<Change>, Fault> {
+    async fn release(&self, address: IpAddr) -> Result<Vec<Change>, StepFault> {
         let mut changes: Vec<Change> = self.change_bit(address, false).await?.into_iter().collect();
         let key = self.layout().ip_address(address);
         if let Some(entry) = self.store.get(&key).await.map_err(failed)? {
@@ -171,7 +171,7 @@ impl Simulation<'_> {
         Ok(changes)
     }
 
-    async fn commit(&self, changes: Vec<Change>) -> Result<(), Fault> {
+    async fn commit(&self, changes: Vec<Change>) -> Result<(), StepFault> {
         let transaction = Transaction { guards: Vec::new(), changes };
         self.store.commit(&transaction).await.map(drop).map_err(failed)
     }
@@ -179,7 +179,7 @@ impl Simulation<'_> {
 
 #[async_trait]
 impl Environment<Effect> for Simulation<'_> {
-    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, Fault> {
+    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, StepFault> {
         let _turn = self.turn.lock().await;
         let (effect, back) = (doing.effect, doing.back);
         match effect {
@@ -206,21 +206,21 @@ impl Environment<Effect> for Simulation<'_> {
         Ok(Applied::NOTHING)
     }
 
-    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
+    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, StepFault> {
         let Effect::Create { manifest } = doing.effect else { return Ok(Observed::NotDone) };
         let (_, key) = self.kind_and_key(manifest)?;
         let exists = self.store.get(&key).await.map_err(failed)?.is_some();
         Ok(if exists == doing.back { Observed::NotDone } else { Observed::Done(serde_json::Value::Null) })
     }
 
-    async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), StepFault> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         // Only waits for the data plane are counted. The operation also waits for API servers, controllers or clients.
         *waits = waits.saturating_add(usize::from(wait.kind == Awaited::Barrier));
         Ok(())
     }
 
-    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, StepFault> {
         let Manual { name, what, why, undo } = manual;
         let what = undo.as_ref().filter(|_| back).unwrap_or(what);
         self.take_as_done([what.clone(), why.clone()]);

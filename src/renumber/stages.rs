@@ -293,7 +293,7 @@ fn is_alone(candidate: &Move) -> bool {
     !candidate.turn.is_any()
 }
 
-impl operation::Kind for Renumbering {
+impl operation::OperationKind for Renumbering {
     const NAME: &'static str = KIND;
     const VERSION: u32 = VERSION;
 }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::current::newcomers;
+use super::drift::newcomers;
 use super::hold::{Choice, Hold, choose};
 use super::intention::{Move, RecordChange, Renumbering, Turn};
 use super::plan::{PlanError, PlanOptions, give_temporaries, in_use, make_moves};
@@ -36,7 +36,7 @@ pub struct Sweep {
     pub again: Vec<Move>,
 }
 
-impl operation::Kind for Sweep {
+impl operation::OperationKind for Sweep {
     const NAME: &'static str = KIND;
     const VERSION: u32 = VERSION;
 }

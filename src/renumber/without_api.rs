@@ -16,7 +16,9 @@ use tokio::time::sleep;
 use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
 use super::steps::{Step, Wait};
-use crate::operation::{Answer, Applied, Doing, Environment, Fault, Manual, Observed, Records, Stage, Work};
+use crate::operation::{
+    Answer, Applied, Doing, Environment, Manual, Observed, Records, Stage, StepFault, Work,
+};
 
 /// A renumbering whose rollback ends once every Service has its old address.
 pub struct MovesBack<'a>(pub &'a Renumbering);
@@ -44,21 +46,21 @@ pub struct WithoutApi {
     pub pause: Duration,
 }
 
-fn without(what: &dyn std::fmt::Display) -> Fault {
-    Fault::Halt(format!("not possible while no API server responds: {what}"))
+fn without(what: &dyn std::fmt::Display) -> StepFault {
+    StepFault::Halt(format!("not possible while no API server responds: {what}"))
 }
 
 #[async_trait]
 impl Environment<Effect> for WithoutApi {
-    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, Fault> {
+    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, StepFault> {
         Err(without(doing.effect))
     }
 
-    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
+    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, StepFault> {
         Err(without(doing.effect))
     }
 
-    async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait, _: Records<'_>) -> Result<(), StepFault> {
         // This wait is skipped, because the remaining part of the rollback waits until the deletion of the Service completes.
         if wait.kind == Awaited::Released {
             return Ok(());
@@ -72,7 +74,7 @@ impl Environment<Effect> for WithoutApi {
         Ok(())
     }
 
-    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, StepFault> {
         Err(without(&manual.what))
     }
 }

@@ -6,7 +6,7 @@ use maud::{Markup, Render, html};
 
 use super::html::{clock, code, document, facts, header, joined, moment, prose, px, section, table};
 use super::{float, runs, steps};
-use crate::dns::{Cutover, Name, Point, Share, Situation, Standing};
+use crate::dns::{Cutover, Name, NameState, Point, Share, Situation};
 use crate::nameserver::RecordSet;
 use crate::operation::{State, Status};
 use crate::session::Recorded;
@@ -106,7 +106,7 @@ fn history(recorded: &Recorded<Cutover>, situation: &Situation) -> Vec<(i64, f64
 
 /// Returns the mirror's share now, as the mean of all names, in percent.
 fn mean(situation: &Situation) -> f64 {
-    let least = |standing: &Standing| f64::from(standing.shares.values().copied().min().unwrap_or_default());
+    let least = |standing: &NameState| f64::from(standing.shares.values().copied().min().unwrap_or_default());
     let sum: f64 = situation.names.iter().map(least).sum();
     sum / float(situation.names.len().max(1))
 }
@@ -166,7 +166,7 @@ fn draw(history: &[(i64, f64)], seen: &[(i64, f64)]) -> Markup {
 
 fn names(work: &Cutover, situation: &Situation) -> Markup {
     let text = |sets: &[RecordSet]| joined(sets.iter().map(|set| code(&set.to_string())), &html! { br; });
-    let row = |(name, standing): (&Name, &Standing)| {
+    let row = |(name, standing): (&Name, &NameState)| {
         [
             code(&name.name),
             joined(name.by.iter().map(|by| prose(by)), &html! { br; }),

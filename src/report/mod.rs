@@ -21,7 +21,7 @@ use self::history::History;
 use self::html::{code, document, moment, prose, section, table};
 use self::ranges::Allocation;
 use crate::operation::{Journal, Plan, Summary};
-use crate::renumber::current;
+use crate::renumber::drift;
 use crate::renumber::run::situation::Situation;
 use crate::renumber::verify::{self, Phase};
 use crate::renumber::{Move, Renumbering};
@@ -48,7 +48,7 @@ pub struct Subject<'a> {
 impl Subject<'_> {
     /// Returns the situation of the operation: its status and progress.
     fn situation(&self) -> Situation {
-        let newcomers = current::newcomer_names(&self.plan.work, self.survey);
+        let newcomers = drift::newcomer_names(&self.plan.work, self.survey);
         Situation::of(self.operation, &self.plan.work, self.journal, self.summary, self.is_leased)
             .with_newcomers(&newcomers)
     }

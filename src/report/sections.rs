@@ -11,8 +11,8 @@ use super::html::{code, facts, header, joined, lasting, moment, prose, section, 
 use super::{Subject, timeline};
 use crate::operation::{State, Status};
 use crate::renumber::Move;
+use crate::renumber::run::progress::stage_now;
 use crate::renumber::run::situation::Situation;
-use crate::renumber::run::tally::stage_now;
 use crate::renumber::verify::{Phase, Verified};
 use crate::session::counted;
 use crate::survey::{Finding, Severity};

@@ -36,7 +36,7 @@ pub use load_balancers::load_balancer_zone;
 pub use set::Listed;
 
 use self::freshness::Freshness;
-use crate::nameserver::{Kind, RecordSet, SetChange, Weight, canonical};
+use crate::nameserver::{RecordKind, RecordSet, SetChange, Weight, canonical};
 
 /// TTL of an alias for a load balancer, in seconds (Route 53 Developer Guide, "Values specific for simple alias records").
 pub const ALIAS_TTL: u32 = 60;
@@ -233,7 +233,7 @@ impl Route53 {
 
     /// Checks whether the account is allowed to change the record sets of these names and types. The request deletes record sets
     /// with an identifier that does not exist, so it fails and changes nothing.
-    pub async fn may_change(&self, zone: &str, sets: &[(&str, Kind)]) -> Result<()> {
+    pub async fn may_change(&self, zone: &str, sets: &[(&str, RecordKind)]) -> Result<()> {
         for part in sets.chunks(MOST_RECORDS) {
             let never = part.iter().map(|(name, kind)| change(ChangeAction::Delete, &never(name, *kind)));
             let asked = self.change(zone, never.collect::<Result<_>>()?)?;
@@ -264,11 +264,11 @@ fn change(action: ChangeAction, set: &RecordSet) -> Result<Change> {
 }
 
 /// Returns a record set that does not exist in any zone.
-fn never(name: &str, kind: Kind) -> RecordSet {
+fn never(name: &str, kind: RecordKind) -> RecordSet {
     let data = match kind {
-        Kind::A => "192.0.2.1",
-        Kind::Aaaa => "2001:db8::1",
-        Kind::Txt => "\"netsurgeon\"",
+        RecordKind::A => "192.0.2.1",
+        RecordKind::Aaaa => "2001:db8::1",
+        RecordKind::Txt => "\"netsurgeon\"",
         _ => "netsurgeon.invalid",
     };
     let weight = Some(Weight { id: "netsurgeon-never".to_string(), weight: 0 });

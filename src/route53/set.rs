@@ -4,7 +4,7 @@ use aws_sdk_route53::types::{AliasTarget, ResourceRecord, ResourceRecordSet, RrT
 
 use super::load_balancers::is_load_balancer_zone;
 use super::{ALIAS_TTL, Route53Error};
-use crate::nameserver::{Alias, Kind, RecordSet, Weight, canonical};
+use crate::nameserver::{Alias, RecordKind, RecordSet, Weight, canonical};
 
 /// A record set of a hosted zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ fn routing(set: &ResourceRecordSet) -> Option<String> {
 
 /// Converts a record set to the type of the API.
 pub(super) fn of(set: &RecordSet) -> Result<ResourceRecordSet, Route53Error> {
-    if !matches!(set.kind, Kind::A | Kind::Aaaa | Kind::Cname | Kind::Txt) {
+    if !matches!(set.kind, RecordKind::A | RecordKind::Aaaa | RecordKind::Cname | RecordKind::Txt) {
         return Err(Route53Error::garbled(&format!(
             "netsurgeon does not change records of type {}",
             set.kind
@@ -83,12 +83,12 @@ pub(super) fn of(set: &RecordSet) -> Result<ResourceRecordSet, Route53Error> {
     made.build().map_err(|error| Route53Error::garbled(&error))
 }
 
-fn kind_of(kind: &RrType) -> Kind {
+fn kind_of(kind: &RrType) -> RecordKind {
     // netsurgeon does not change records of other types, so it does not need the numbers of these types.
-    kind.as_str().parse().unwrap_or(Kind::Other(0))
+    kind.as_str().parse().unwrap_or(RecordKind::Other(0))
 }
 
-fn type_of(kind: Kind) -> RrType {
+fn type_of(kind: RecordKind) -> RrType {
     RrType::from(kind.to_string().as_str())
 }
 
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn set_is_read_as_it_was_written() {
         let plain =
-            RecordSet::new("*.example.com", Kind::A, 300, vec!["192.0.2.1".into(), "192.0.2.2".into()]);
+            RecordSet::new("*.example.com", RecordKind::A, 300, vec!["192.0.2.1".into(), "192.0.2.2".into()]);
         assert_eq!(read(&plain), Listed { set: plain.clone(), routing: None });
         let weight = Some(Weight { id: "netsurgeon-old".into(), weight: 0 });
         let weighted = RecordSet { weight, ..plain };
@@ -117,7 +117,8 @@ mod tests {
         assert_eq!(read(&weighted), expected);
         let alias = Alias { zone: "Z32O12XQLNTSW2".into(), checks_health: true };
         let target = vec!["web.eu-west-1.elb.amazonaws.com".to_string()];
-        let alias = RecordSet { alias: Some(alias), ..RecordSet::new("www", Kind::Aaaa, ALIAS_TTL, target) };
+        let alias =
+            RecordSet { alias: Some(alias), ..RecordSet::new("www", RecordKind::Aaaa, ALIAS_TTL, target) };
         assert_eq!(read(&alias), Listed { set: alias.clone(), routing: None });
         let other = Alias { zone: "Z2FDTNDATAQYW2".into(), checks_health: false };
         let other = read(&RecordSet { alias: Some(other), data: vec!["d1.cloudfront.net".into()], ..alias });

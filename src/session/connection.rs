@@ -10,18 +10,18 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::counted;
+use super::encryption_check::same_seal;
 use super::exclusion::{Marks, unmark};
 use super::failure::Failure;
 use super::gates::Gates;
 use super::lease::LeaseTerms;
+use super::message_kind::MessageKind;
 use super::metrics::{Figures, Metrics};
-use super::said::Said;
-use super::sealing::same_seal;
 use super::servers::alive;
 use super::time::StoredTime;
-use super::voice::Voice;
+use super::ui::Ui;
 use crate::kube_api::Cluster;
-use crate::operation::{self, Ambient, EtcdLedger, Journal, LedgerPlace, Lock, Mark};
+use crate::operation::{self, Ambient, EtcdLedger, Journal, LedgerKind, Lock, Mark};
 use crate::store::etcd::EtcdStore;
 use crate::store::seal::Sealed;
 use crate::survey::{Layout, Survey};
@@ -75,7 +75,7 @@ impl Default for Settings {
 /// A live cluster, with its etcd and its API. [`Session::open`] verifies that both belong to the same cluster.
 pub struct Session {
     /// Reports to the user, and asks questions.
-    pub voice: Voice,
+    pub ui: Ui,
     /// The etcd of the cluster.
     pub store: Arc<LiveEtcd>,
     /// Layout of the API server's keys in etcd.
@@ -103,7 +103,7 @@ impl Session {
     /// Starts a session with etcd and API. Fails if they belong to different clusters, or if the given encryption configuration
     /// differs from the configuration of the API server.
     pub async fn open(
-        voice: Voice,
+        ui: Ui,
         (store, layout): (Arc<LiveEtcd>, Layout),
         cluster: Cluster,
         settings: Settings,
@@ -121,13 +121,13 @@ impl Session {
         }
         same_seal(&store, &cluster, &layout).await?;
         let api = Api::Answers(Box::new(cluster));
-        Self::with(voice, (store, layout), api, served, settings).await
+        Self::with(ui, (store, layout), api, served, settings).await
     }
 
     /// Starts a session with etcd only. The session sends no requests to an API server, so each wait takes the fixed time
     /// `pause`. Fails if `answers` contains the address of an API server that answers.
     pub async fn open_without_api(
-        voice: Voice,
+        ui: Ui,
         (store, layout): (Arc<LiveEtcd>, Layout),
         answers: Option<String>,
         pause: Duration,
@@ -145,7 +145,7 @@ impl Session {
         }
         if !alive.is_empty() {
             let list = alive.iter().map(|address| format!("`{address}`")).collect::<Vec<_>>().join(", ");
-            voice.warn(&format!(
+            ui.warn(&format!(
                 "{} renewed a lease in etcd in the last 15 s, and can still serve nodes: {list}. Each wait is only a pause of {} s: nodes must apply each change within this time",
                 counted(alive.len(), "API server has", "API servers have"),
                 pause.as_secs()
@@ -153,22 +153,22 @@ impl Session {
         }
         let time = StoredTime::read(&*store, &layout).await;
         if !time.is_of_the_cluster() {
-            voice.warn(
+            ui.warn(
                 "etcd has no Lease of the control plane, so the time of the cluster is not known; dates use the clock of this host",
             );
         }
-        Self::with(voice, (store, layout), Api::Silent(pause, time), id, settings).await
+        Self::with(ui, (store, layout), Api::Silent(pause, time), id, settings).await
     }
 
     async fn with(
-        voice: Voice,
+        ui: Ui,
         (store, layout): (Arc<LiveEtcd>, Layout),
         api: Api,
         id: String,
         settings: Settings,
     ) -> Result<Self, Failure> {
         let metrics = Metrics::listen_if(settings.metrics.as_deref()).await?;
-        Ok(Self { voice, store, layout, id, settings, api, metrics, gates: Gates::default() })
+        Ok(Self { ui, store, layout, id, settings, api, metrics, gates: Gates::default() })
     }
 
     /// Adds gates between batches.
@@ -211,7 +211,7 @@ impl Session {
     /// Fails if an operation of this kind cannot start beside an operation that has not ended and that another ledger records.
     pub async fn refuse_beside_marked(&self, kind: &str) -> Result<(), Failure> {
         match self.marks() {
-            Some(marks) => marks.refuse_beside(&self.voice, kind).await,
+            Some(marks) => marks.refuse_beside(&self.ui, kind).await,
             None => Ok(()),
         }
     }
@@ -220,13 +220,13 @@ impl Session {
     pub async fn mark(&self, operation: &str, kind: &str, is_back: bool) -> Result<(), Failure> {
         let Some(marks) = self.marks() else { return Ok(()) };
         let (operation, kind) = (operation.to_string(), kind.to_string());
-        marks.claim(&self.voice, &Mark { operation, kind, ledger: LedgerPlace::Etcd }, is_back).await
+        marks.claim(&self.ui, &Mark { operation, kind, ledger: LedgerKind::Etcd }, is_back).await
     }
 
     /// Removes the mark of an operation that has ended.
     pub async fn unmark(&self, operation: &str) {
         if let Some(api) = self.cluster() {
-            unmark(&self.voice, api, operation).await;
+            unmark(&self.ui, api, operation).await;
         }
     }
 
@@ -253,22 +253,22 @@ impl Session {
 
     /// Asks a question, unless the user has already answered every question with yes.
     pub fn ask(&self, question: &str) -> Result<(), Failure> {
-        if self.settings.agreed { Ok(()) } else { self.voice.ask(question) }
+        if self.settings.agreed { Ok(()) } else { self.ui.ask(question) }
     }
 
     /// Exposes the given metrics from now on, if there is a listener.
     pub fn show(&self, figures: impl Figures + 'static) {
         if let Some(metrics) = &self.metrics {
-            show(metrics, &self.voice, figures);
+            show(metrics, &self.ui, figures);
         }
     }
 }
 
 /// Exposes the given metrics from now on, and reports the URL.
-pub fn show(metrics: &Metrics, voice: &Voice, figures: impl Figures + 'static) {
+pub fn show(metrics: &Metrics, ui: &Ui, figures: impl Figures + 'static) {
     metrics.show(Arc::new(figures));
     let url = metrics.url();
-    voice.say(Said::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
+    ui.say(MessageKind::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
 }
 
 /// Returns whether the operation lease of a cluster is held for this operation.

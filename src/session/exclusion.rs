@@ -1,8 +1,8 @@
 //! Excludes operations of different ledgers from each other while no process runs them ([`Mark`]).
 
-use super::{Failure, Voice, status_hint};
+use super::{Failure, Ui, status_hint};
 use crate::kube_api::{Cluster, ClusterError};
-use crate::operation::{ClusterLock, ClusterRecord, Journal, LedgerPlace, Mark, OperationError, Summary};
+use crate::operation::{ClusterLock, ClusterRecord, Journal, LedgerKind, Mark, OperationError, Summary};
 use crate::store::ReadStore;
 
 /// The operations of one cluster, as far as a session can read them.
@@ -14,13 +14,13 @@ pub(super) struct Marks<'a> {
 
 impl Marks<'_> {
     /// Fails if an operation of this kind cannot start beside an operation that has not ended. Removes stale marks.
-    pub async fn refuse_beside(&self, voice: &Voice, kind: &str) -> Result<(), Failure> {
+    pub async fn refuse_beside(&self, ui: &Ui, kind: &str) -> Result<(), Failure> {
         let excluding = async { self.excluding(Mark::list(self.api).await?, kind).await };
         match excluding.await {
             Ok(Some(other)) => Err(refusal(&other)),
             Ok(None) => Ok(()),
             Err(error) => {
-                warn(voice, &error);
+                warn(ui, &error);
                 Ok(())
             }
         }
@@ -28,7 +28,7 @@ impl Marks<'_> {
 
     /// Marks an operation that starts or continues. Must be called while this process holds the Lease. Fails if the operation has
     /// no mark yet, runs forward, and cannot start beside another one.
-    pub async fn claim(&self, voice: &Voice, mark: &Mark, is_back: bool) -> Result<(), Failure> {
+    pub async fn claim(&self, ui: &Ui, mark: &Mark, is_back: bool) -> Result<(), Failure> {
         let marked = async {
             let marks = Mark::list(self.api).await?;
             if marks.contains(mark) {
@@ -45,7 +45,7 @@ impl Marks<'_> {
             Ok(None) => Ok(()),
             // A rollback must not depend on the Lease.
             Err(error) => {
-                warn(voice, &error);
+                warn(ui, &error);
                 Ok(())
             }
         }
@@ -77,25 +77,25 @@ impl Marks<'_> {
     async fn has_ended(&self, mark: &Mark) -> Result<bool, OperationError> {
         let id = &mark.operation;
         let summary = match (mark.ledger, self.etcd) {
-            (LedgerPlace::Cluster, _) => match self.in_cluster(id).await {
+            (LedgerKind::Cluster, _) => match self.in_cluster(id).await {
                 Err(error) if is_forbidden(&error) => return Ok(false),
                 found => found?,
             },
-            (LedgerPlace::Etcd, Some((store, cluster))) => {
+            (LedgerKind::Etcd, Some((store, cluster))) => {
                 let listed = Journal::list(store, Some(cluster)).await?;
                 listed.into_iter().find(|one| one.operation == *id).map(|one| one.summary)
             }
-            (LedgerPlace::Etcd, None) => return Ok(false),
+            (LedgerKind::Etcd, None) => return Ok(false),
         };
         Ok(summary.is_none_or(|summary| summary.has_ended()))
     }
 }
 
 /// Removes the mark of an operation that has ended.
-pub(super) async fn unmark(voice: &Voice, api: &Cluster, operation: &str) {
+pub(super) async fn unmark(ui: &Ui, api: &Cluster, operation: &str) {
     if let Err(error) = Mark::remove(api, operation).await {
         let lease = ClusterLock::LEASE;
-        voice.warn(&format!(
+        ui.warn(&format!(
             "the Lease `{lease}` still says that operation `{operation}` has not ended: {error}; the next operation that can read its journal corrects this"
         ));
     }
@@ -105,9 +105,9 @@ fn is_forbidden(error: &OperationError) -> bool {
     matches!(error, OperationError::Cluster(error) if matches!(**error, ClusterError::Forbidden { .. }))
 }
 
-fn warn(voice: &Voice, error: &OperationError) {
+fn warn(ui: &Ui, error: &OperationError) {
     let lease = ClusterLock::LEASE;
-    voice.warn(&format!(
+    ui.warn(&format!(
         "cannot compare with the operations that the Lease `{lease}` lists: {error}; an operation that is recorded elsewhere could be under way"
     ));
 }
@@ -115,8 +115,8 @@ fn warn(voice: &Voice, error: &OperationError) {
 fn refusal(mark: &Mark) -> Failure {
     let (id, kind) = (&mark.operation, &mark.kind);
     let place = match mark.ledger {
-        LedgerPlace::Etcd => "etcd",
-        LedgerPlace::Cluster => "the cluster",
+        LedgerKind::Etcd => "etcd",
+        LedgerKind::Cluster => "the cluster",
     };
     Failure::refused(format!(
         "operation `{id}` ({kind}) of this cluster has not ended; it is recorded in {place}"

@@ -1,10 +1,10 @@
 //! Runs the steps of an operation in one direction. At a closed gate, pauses, rolls the last batch back, or rolls everything
 //! back.
 
-use super::failure::{Failure, Kind};
+use super::failure::{ExitKind, Failure};
 use super::gates::{Gatekeeper, Gates, OnFailure};
 use super::metrics::{Counted, Metrics};
-use super::{Session, Settings, Voice, counted, vigil};
+use super::{Session, Settings, Ui, counted, etcd_silence};
 use crate::operation::{
     self, Ambient, Checkpoint, Closed, ClusterLock, Environment, Executor, Journal, Ledger, Lock, Observer,
     OperationError, Report, Returning, Status, Stop, Work,
@@ -51,7 +51,7 @@ impl Session {
             }
             std::future::pending().await
         };
-        until_stopped(&self.voice, lost, run).await
+        until_stopped(&self.ui, lost, run).await
     }
 
     /// Runs the steps with the gates and limits of this session.
@@ -62,35 +62,34 @@ impl Session {
         observer: &mut dyn Observer,
         (lock, stop): (&Lock, &Stop),
         heading: Heading,
-    ) -> Result<Arrival, operation::Failure> {
+    ) -> Result<Arrival, operation::RunFailure> {
         let Subject { operation, work, journal } = subject;
-        let vigil = tokio::spawn(vigil::keep(self.voice.clone(), self.store.clone()));
+        let silence = tokio::spawn(etcd_silence::warn_when_silent(self.ui.clone(), self.store.clone()));
         let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
         let store = Counted { store: self.store.as_ref(), writes };
         let ledger = journal.in_store(&store, &[lock.guard()]);
         let ambient = self.ambient();
-        let conditions =
-            Conditions { voice: &self.voice, settings: &self.settings, gates: &self.gates, ambient };
+        let conditions = Conditions { ui: &self.ui, settings: &self.settings, gates: &self.gates, ambient };
         let subject = Subject { operation, work, journal };
         let outcome = conditions.execute(subject, &ledger, environment, observer, (stop, heading)).await;
-        vigil.abort();
+        silence.abort();
         outcome
     }
 }
 
 /// Runs a task that stops on request, or if the Lease of the cluster is lost. `lost` waits for the loss, and returns the reason.
 pub(super) async fn until_stopped<T>(
-    voice: &Voice,
+    ui: &Ui,
     lost: impl Future<Output = String>,
     run: impl AsyncFnOnce(&Stop) -> T,
 ) -> T {
     let (switch, stop) = Stop::new();
-    let _listening = voice.listen(switch);
+    let _listening = ui.listen(switch);
     let (alarm, alarmed) = Stop::new();
     let stop = stop.or(&alarmed);
     let alarmed = async {
         let reason = lost.await;
-        voice.warn(&format!("lost the Lease `{}`: {reason}; stopping", ClusterLock::LEASE));
+        ui.warn(&format!("lost the Lease `{}`: {reason}; stopping", ClusterLock::LEASE));
         alarm.ask();
         std::future::pending().await
     };
@@ -102,7 +101,7 @@ pub(super) async fn until_stopped<T>(
 
 /// The conditions under which a session runs steps.
 pub(super) struct Conditions<'a> {
-    pub voice: &'a Voice,
+    pub ui: &'a Ui,
     pub settings: &'a Settings,
     pub gates: &'a Gates,
     /// The clock for the times in the ledger. Processes on other machines compare these times.
@@ -118,8 +117,8 @@ impl Conditions<'_> {
         environment: &dyn Environment<W::Effect>,
         observer: &mut dyn Observer,
         (stop, heading): (&Stop, Heading),
-    ) -> Result<Arrival, operation::Failure> {
-        let keeper = Gatekeeper::new(self.gates, self.voice, operation);
+    ) -> Result<Arrival, operation::RunFailure> {
+        let keeper = Gatekeeper::new(self.gates, self.ui, operation);
         let mut executor = Executor {
             parallel: self.settings.parallel,
             stop: stop.clone(),
@@ -138,7 +137,7 @@ async fn go<W: Work>(
     work: &W,
     heading: Heading,
     keeper: &Gatekeeper<'_>,
-) -> Result<Arrival, operation::Failure> {
+) -> Result<Arrival, operation::RunFailure> {
     let until = match heading {
         Heading::Forward(until) => until,
         Heading::Back => return executor.unwind(work).await.map(Arrival::There),
@@ -159,7 +158,7 @@ async fn go<W: Work>(
             let returning = Returning { batch, gate: gate.clone(), reason: reason.clone() };
             let source = OperationError::BatchRolledBack { batch, gate, reason };
             executor.unwind_batch(work, &returning).await?;
-            Err(operation::Failure { source, ..failure })
+            Err(operation::RunFailure { source, ..failure })
         }
         (OnFailure::Pause, _) | (OnFailure::Rollback, None) => Err(failure),
     }
@@ -172,7 +171,7 @@ pub fn rolled_back(closed: &Closed, report: &Report, again: &str, restored: &str
     let because = format!("gate `{gate}` is closed: {reason}");
     let Some(first) = report.stuck.first() else {
         let text = format!("{because}; everything was rolled back: {restored}");
-        return Failure::of(Kind::RolledBack, text);
+        return Failure::of(ExitKind::RolledBack, text);
     };
     let text = format!(
         "{because}; everything was rolled back except {}; the first is `{}`: {}",
@@ -180,11 +179,11 @@ pub fn rolled_back(closed: &Closed, report: &Report, again: &str, restored: &str
         first.step,
         first.reason
     );
-    Failure::of(Kind::Stuck, text).hint(format!("repair the objects of these steps, then run `{again}`"))
+    Failure::of(ExitKind::Stuck, text).hint(format!("repair the objects of these steps, then run `{again}`"))
 }
 
 /// Returns why a run stopped before its target, as text for the journal.
-pub fn why_stopped(failure: &operation::Failure) -> String {
+pub fn why_stopped(failure: &operation::RunFailure) -> String {
     match &failure.source {
         OperationError::Paused { name, .. } => format!("manual step `{name}` is open"),
         OperationError::GateClosed { gate, reason, .. } => format!("gate `{gate}` is closed: {reason}"),
@@ -197,7 +196,7 @@ pub fn why_stopped(failure: &operation::Failure) -> String {
 }
 
 /// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.
-pub fn status_after(failure: &operation::Failure) -> Option<(Status, Option<String>)> {
+pub fn status_after(failure: &operation::RunFailure) -> Option<(Status, Option<String>)> {
     match &failure.source {
         // Another process runs the operation now, or the run was refused before its first step.
         OperationError::LockLost { .. }

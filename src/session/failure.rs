@@ -1,7 +1,7 @@
 //! Why a command failed, and what to do about it. Lower-level modules report what they found and what they expected. This module
 //! adds what to do next. Hints for one kind of operation are in the module of that kind.
 
-use super::said::Said;
+use super::message_kind::MessageKind;
 use crate::ip::CidrError;
 use crate::ip::remap::RemapError;
 use crate::kube_api::ClusterError;
@@ -12,7 +12,7 @@ use crate::wire::{EditError, WireError};
 
 /// The kind of failure; it decides the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ExitKind {
     /// The reader of stdout has closed the pipe. This is not an error, and nothing is reported.
     BrokenPipe,
     /// The command was refused, or failed before it changed anything.
@@ -29,7 +29,7 @@ pub enum Kind {
     Bug,
 }
 
-impl Kind {
+impl ExitKind {
     /// Returns the exit status. The help of `Cli` lists all exit statuses.
     pub fn code(self) -> u8 {
         match self {
@@ -48,8 +48,8 @@ impl Kind {
 /// Why a command failed, and what to do about it.
 #[derive(Debug)]
 pub struct Failure {
-    /// Kind of failure; it decides the exit status.
-    pub kind: Kind,
+    /// ExitKind of failure; it decides the exit status.
+    pub kind: ExitKind,
     /// What happened, with its causes.
     pub error: anyhow::Error,
     /// What to do next. Each hint is one sentence.
@@ -60,23 +60,23 @@ pub struct Failure {
 
 impl Failure {
     /// Returns a failure without hints.
-    pub fn new(kind: Kind, error: impl Into<anyhow::Error>) -> Self {
+    pub fn new(kind: ExitKind, error: impl Into<anyhow::Error>) -> Self {
         Self { kind, error: error.into(), hints: Vec::new(), step: None }
     }
 
     /// Returns a failure with a message and without hints.
-    pub fn of(kind: Kind, message: impl Into<String>) -> Self {
+    pub fn of(kind: ExitKind, message: impl Into<String>) -> Self {
         Self::new(kind, anyhow::Error::msg(message.into()))
     }
 
-    /// Returns a failure of kind [`Kind::Refused`]: nothing was changed.
+    /// Returns a failure of kind [`ExitKind::Refused`]: nothing was changed.
     pub fn refused(message: impl Into<String>) -> Self {
-        Self::of(Kind::Refused, message)
+        Self::of(ExitKind::Refused, message)
     }
 
-    /// Returns a failure of kind [`Kind::Usage`]: the arguments are not valid.
+    /// Returns a failure of kind [`ExitKind::Usage`]: the arguments are not valid.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::of(Kind::Usage, message)
+        Self::of(ExitKind::Usage, message)
     }
 
     /// Adds a hint about what to do next.
@@ -93,10 +93,10 @@ impl Failure {
         self
     }
 
-    /// Changes the kind, except for [`Kind::BrokenPipe`]. Callers use this if they know how far the operation has progressed.
+    /// Changes the kind, except for [`ExitKind::BrokenPipe`]. Callers use this if they know how far the operation has progressed.
     #[must_use]
-    pub fn kind(mut self, kind: Kind) -> Self {
-        if self.kind != Kind::BrokenPipe {
+    pub fn kind(mut self, kind: ExitKind) -> Self {
+        if self.kind != ExitKind::BrokenPipe {
             self.kind = kind;
         }
         self
@@ -110,19 +110,19 @@ impl Failure {
     }
 
     /// Returns the lines to print. Omits a cause that the line before it already contains. If the command paused, the first line
-    /// has the kind [`Said::Paused`].
-    pub fn lines(&self) -> Vec<(Said, String)> {
-        let first = if self.kind == Kind::Paused { Said::Paused } else { Said::Error };
-        let mut lines: Vec<(Said, String)> = Vec::new();
+    /// has the kind [`MessageKind::Paused`].
+    pub fn lines(&self) -> Vec<(MessageKind, String)> {
+        let first = if self.kind == ExitKind::Paused { MessageKind::Paused } else { MessageKind::Error };
+        let mut lines: Vec<(MessageKind, String)> = Vec::new();
         for cause in self.error.chain() {
             let text = cause.to_string();
             match lines.last() {
                 None => lines.push((first, text)),
-                Some((_, said)) if !said.contains(&text) => lines.push((Said::Cause, text)),
+                Some((_, said)) if !said.contains(&text) => lines.push((MessageKind::Cause, text)),
                 Some(_) => {}
             }
         }
-        lines.extend(self.hints.iter().map(|hint| (Said::Hint, hint.clone())));
+        lines.extend(self.hints.iter().map(|hint| (MessageKind::Hint, hint.clone())));
         lines
     }
 }
@@ -142,13 +142,13 @@ impl std::error::Error for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         let broken = error.kind() == std::io::ErrorKind::BrokenPipe;
-        Self::new(if broken { Kind::BrokenPipe } else { Kind::Refused }, error)
+        Self::new(if broken { ExitKind::BrokenPipe } else { ExitKind::Refused }, error)
     }
 }
 
 impl From<CidrError> for Failure {
     fn from(error: CidrError) -> Self {
-        Self::new(Kind::Usage, error)
+        Self::new(ExitKind::Usage, error)
     }
 }
 
@@ -161,14 +161,14 @@ impl From<RemapError> for Failure {
             }
             RemapError::Taken { .. } => "free that address first, or pin another one",
         };
-        Self::new(Kind::Refused, error).hint(hint)
+        Self::new(ExitKind::Refused, error).hint(hint)
     }
 }
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let hint = store_hint(&error);
-        Self::new(Kind::Refused, error).hints(hint)
+        Self::new(ExitKind::Refused, error).hints(hint)
     }
 }
 
@@ -238,7 +238,7 @@ fn store_hint(error: &StoreError) -> Option<String> {
 impl From<ClusterError> for Failure {
     fn from(error: ClusterError) -> Self {
         let hint = error.hint();
-        Self::new(Kind::Refused, error).hints(hint)
+        Self::new(ExitKind::Refused, error).hints(hint)
     }
 }
 
@@ -246,15 +246,14 @@ impl From<CommitError> for Failure {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Store(error) => error.into(),
-            CommitError::Conflict { .. } => Self::new(Kind::Refused, error)
+            CommitError::Conflict { .. } => Self::new(ExitKind::Refused, error)
                 .hint("nothing was written; run the command again: it reads the current state"),
             CommitError::Refused { ref reason } => {
                 let room = reason.contains(NO_SPACE).then_some(MAKE_ROOM);
-                Self::new(Kind::Refused, error).hint("nothing was written").hints(room)
+                Self::new(ExitKind::Refused, error).hint("nothing was written").hints(room)
             }
-            CommitError::OutcomeUnknown { .. } => {
-                Self::new(Kind::Stuck, error).hint("run the command again: it first checks what was written")
-            }
+            CommitError::OutcomeUnknown { .. } => Self::new(ExitKind::Stuck, error)
+                .hint("run the command again: it first checks what was written"),
         }
     }
 }
@@ -281,7 +280,7 @@ impl From<WireError> for Failure {
             }
             WireError::Yaml { .. } | WireError::WrongKind { .. } | WireError::BitmapTooLong { .. } => None,
         };
-        Self::new(Kind::Refused, error).hints(hint)
+        Self::new(ExitKind::Refused, error).hints(hint)
     }
 }
 
@@ -289,7 +288,7 @@ impl From<EditError> for Failure {
     fn from(error: EditError) -> Self {
         match error {
             EditError::Wire(error) => error.into(),
-            EditError::Differs { .. } | EditError::Yaml { .. } => Self::new(Kind::Refused, error),
+            EditError::Differs { .. } | EditError::Yaml { .. } => Self::new(ExitKind::Refused, error),
         }
     }
 }
@@ -304,7 +303,7 @@ impl From<SurveyError> for Failure {
                     "check that this is the etcd of a Kubernetes cluster, and that `--etcd-prefix` is the same as for its \
                      API server",
                 );
-                Self::new(Kind::Refused, error).hints(general)
+                Self::new(ExitKind::Refused, error).hints(general)
             }
         }
     }
@@ -317,23 +316,23 @@ impl From<OperationError> for Failure {
             OperationError::Cluster(error) => (*error).into(),
             OperationError::Commit(error) => error.into(),
             OperationError::Contended { .. } => {
-                Self::new(Kind::Refused, error).hint("stop the client that keeps changing it, then resume")
+                Self::new(ExitKind::Refused, error).hint("stop the client that keeps changing it, then resume")
             }
-            OperationError::LockLost { .. } => Self::new(Kind::Refused, error).hint(
+            OperationError::LockLost { .. } => Self::new(ExitKind::Refused, error).hint(
                 "the journal has every completed step; the process that holds the lease now may already be running the operation",
             ),
             // The caller adds the hint, because the hint depends on the kind of operation.
             OperationError::Stopped
             | OperationError::Paused { .. }
             | OperationError::GateClosed { .. }
-            | OperationError::BatchRolledBack { .. } => Self::new(Kind::Paused, error),
-            OperationError::NoNamespace { .. } => Self::new(Kind::Refused, error).hint(
+            | OperationError::BatchRolledBack { .. } => Self::new(ExitKind::Paused, error),
+            OperationError::NoNamespace { .. } => Self::new(ExitKind::Refused, error).hint(
                 "an administrator creates the namespace with its roles: `kubectl apply -f deploy/rbac.yaml`",
             ),
             OperationError::BatchStuck { .. } => {
-                Self::new(Kind::Stuck, error).hint("repair the object that the message names")
+                Self::new(ExitKind::Stuck, error).hint("repair the object that the message names")
             }
-            OperationError::IllegalTransition { .. } => Self::new(Kind::Bug, error),
+            OperationError::IllegalTransition { .. } => Self::new(ExitKind::Bug, error),
             // The caller adds the hint, because the hint depends on the kind of operation.
             OperationError::PointOfNoReturn { .. }
             | OperationError::Changed { .. }
@@ -342,13 +341,13 @@ impl From<OperationError> for Failure {
             | OperationError::Environment(_)
             | OperationError::Journal { .. }
             | OperationError::BeingUndone
-            | OperationError::Locked(_) => Self::new(Kind::Refused, error),
+            | OperationError::Locked(_) => Self::new(ExitKind::Refused, error),
         }
     }
 }
 
-impl From<operation::Failure> for Failure {
-    fn from(failure: operation::Failure) -> Self {
+impl From<operation::RunFailure> for Failure {
+    fn from(failure: operation::RunFailure) -> Self {
         if matches!(failure.source, OperationError::BatchRolledBack { .. }) {
             return failure.source.into();
         }
@@ -371,6 +370,6 @@ impl From<PlanFileError> for Failure {
             ),
             _ => "create the plan again and review it".to_string(),
         };
-        Self::new(Kind::Refused, error).hint(hint)
+        Self::new(ExitKind::Refused, error).hint(hint)
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, LiveEtcd, Session, Voice};
+use super::{Failure, LiveEtcd, Session, Ui};
 use crate::kube_api::Cluster;
 use crate::operation::{
     Ambient, ClusterLock, Held, LeaseHolder, Lock, OperationError, Silence, SystemAmbient, Terms,
@@ -30,10 +30,10 @@ pub struct LeaseTerms {
 impl Session {
     /// Acquires the operation lease of the cluster. If the session has an API, also acquires the Kubernetes Lease of the cluster.
     pub async fn lock(&self, taking: &Taking<'_>) -> Result<Lock, Failure> {
-        let (voice, lease) = (&self.voice, self.settings.lease);
+        let (ui, lease) = (&self.ui, self.settings.lease);
         match self.cluster() {
-            Some(api) => lease.take_both(voice, &self.store, &self.id, Ok(api), taking).await,
-            None => lease.take(voice, &self.store, &self.id, taking, self.ambient().now()).await,
+            Some(api) => lease.take_both(ui, &self.store, &self.id, Ok(api), taking).await,
+            None => lease.take(ui, &self.store, &self.id, taking, self.ambient().now()).await,
         }
     }
 }
@@ -44,7 +44,7 @@ impl LeaseTerms {
     /// are not excluded.
     pub async fn take_both(
         self,
-        voice: &Voice,
+        ui: &Ui,
         store: &Arc<LiveEtcd>,
         cluster: &str,
         api: Result<&Cluster, &Failure>,
@@ -52,12 +52,12 @@ impl LeaseTerms {
     ) -> Result<Lock, Failure> {
         // The start of an operation is compared with the times of its steps, which come from the clock of the cluster.
         let now = api.map_or_else(|_| SystemAmbient.now(), |api| Ambient::now(api.clock()));
-        let lock = self.take(voice, store, cluster, taking, now).await?;
+        let lock = self.take(ui, store, cluster, taking, now).await?;
         // The fencing token is in etcd, where a previous process of this operation has lost the operation lease. So the
         // Kubernetes Lease can be taken over immediately.
         let terms = Terms { ttl: self.ttl, silence: Silence::Keeps, take_over: true };
         let reason = match api {
-            Ok(api) => match lock_cluster(voice, api, lock.claim(), terms).await {
+            Ok(api) => match lock_cluster(ui, api, lock.claim(), terms).await {
                 Ok(beside) => return Ok(lock.with(beside)),
                 Err(error @ OperationError::Locked(_)) => {
                     return release(lock, Err(words(error, taking))).await;
@@ -67,7 +67,7 @@ impl LeaseTerms {
             Err(failure) => failure.to_string(),
         };
         // A rollback must not depend on the Kubernetes Lease, so this is only a warning.
-        voice.warn(&format!(
+        ui.warn(&format!(
             "cannot acquire the Lease `{}`: {reason}; an operation that is recorded in the cluster could run at the same time",
             ClusterLock::LEASE
         ));
@@ -78,7 +78,7 @@ impl LeaseTerms {
     /// waits until the lease expires. `now` is in seconds since 1970.
     pub async fn take(
         self,
-        voice: &Voice,
+        ui: &Ui,
         store: &Arc<LiveEtcd>,
         cluster: &str,
         taking: &Taking<'_>,
@@ -89,7 +89,7 @@ impl LeaseTerms {
         let locked = if self.take_over {
             Lock::take_over(store, cluster, &claim, ttl).await
         } else {
-            let mut countdown = voice.countdown();
+            let mut countdown = ui.countdown();
             let mut waiting = |held: &Held| {
                 let LeaseHolder { holder, pid, .. } = &held.claim;
                 let left = held.left.unwrap_or_default();
@@ -109,12 +109,12 @@ impl LeaseTerms {
 /// Acquires the Kubernetes Lease of the cluster. If another process holds the Lease, waits to find out whether that process still
 /// renews the Lease, and reports this wait.
 pub async fn lock_cluster(
-    voice: &Voice,
+    ui: &Ui,
     api: &Cluster,
     claim: &LeaseHolder,
     terms: Terms,
 ) -> Result<ClusterLock, OperationError> {
-    let mut countdown = voice.countdown();
+    let mut countdown = ui.countdown();
     let mut waiting = |held: &Held| {
         let (left, claim) = (held.left.unwrap_or_default(), &held.claim);
         countdown(left, &format!("checking whether {claim} is still running"));

@@ -3,7 +3,8 @@
 use super::{Failure, refuse_removing};
 use crate::kube_api::Cluster;
 use crate::operation::{
-    ClusterRecord, Journal, Kind, OperationError, Part, Plan, PlanFileError, ReadLedger, Summary, Work,
+    ClusterRecord, Journal, OperationError, OperationKind, Part, Plan, PlanFileError, ReadLedger, Summary,
+    Work,
 };
 
 /// An operation with its journal, which is in etcd or in the cluster.
@@ -18,7 +19,7 @@ pub struct Recorded<W> {
     pub summary: Summary,
 }
 
-impl<W: Kind + Work> Recorded<W> {
+impl<W: OperationKind + Work> Recorded<W> {
     /// Reads an operation from the API of its cluster.
     pub async fn read(api: &Cluster, operation: &str) -> Result<Self, Failure> {
         Self::open(operation, &record(api, operation).await?).await

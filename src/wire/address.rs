@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::WireError;
-use super::objects::{IpAddressObject, Kind, MANAGED_BY, Opened, open};
+use super::objects::{IpAddressObject, MANAGED_BY, Opened, StoredKind, open};
 use super::protobuf::{fields, map_entry};
 
 /// The parts of an IPAddress object that a survey needs.

@@ -26,7 +26,7 @@ const RAW: u32 = 2;
 pub struct TypeMeta<'a> {
     /// API version, for example `v1` or `networking.k8s.io/v1`.
     pub api_version: Cow<'a, str>,
-    /// Kind, for example `Service`.
+    /// StoredKind, for example `Service`.
     pub kind: Cow<'a, str>,
 }
 

@@ -32,7 +32,7 @@ pub const NETSURGEON: &str = "netsurgeon";
 pub const MOVING: &str = "netsurgeon.io/moving";
 
 /// A kind that can be read from a stored value.
-pub trait Kind: Message + Default + DeserializeOwned {
+pub trait StoredKind: Message + Default + DeserializeOwned {
     /// Name of the kind, for example `Service`.
     const NAME: &'static str;
 
@@ -44,7 +44,7 @@ pub trait Kind: Message + Default + DeserializeOwned {
 
 macro_rules! kinds {
     ($($type:ident = $name:literal),* $(,)?) => {
-        $(impl Kind for $type { const NAME: &'static str = $name; })*
+        $(impl StoredKind for $type { const NAME: &'static str = $name; })*
     };
 }
 kinds! {
@@ -59,16 +59,16 @@ kinds! {
 /// Reads a stored value as this kind.
 ///
 /// Fails if the value is of another kind, broken, or encrypted. Fields that `proto/` does not define are skipped.
-pub fn decode<K: Kind>(value: &[u8]) -> Result<K, WireError> {
+pub fn decode<K: StoredKind>(value: &[u8]) -> Result<K, WireError> {
     decode_opened(open(value, K::NAME)?.1)
 }
 
 /// Reads a value of any kind as the kind `K`. Reads only the fields that both kinds have in common.
-pub(super) fn decode_any<K: Kind>(value: &[u8]) -> Result<K, WireError> {
+pub(super) fn decode_any<K: StoredKind>(value: &[u8]) -> Result<K, WireError> {
     decode_opened(recognise(value)?.1)
 }
 
-fn decode_opened<K: Kind>(opened: Opened<'_>) -> Result<K, WireError> {
+fn decode_opened<K: StoredKind>(opened: Opened<'_>) -> Result<K, WireError> {
     match opened {
         Opened::Json(text) => K::from_json(&text),
         Opened::Protobuf(raw) => K::decode(raw)

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use compact_str::CompactString;
 
-use super::objects::{Kind, Opened, Service, open};
+use super::objects::{Opened, Service, StoredKind, open};
 use super::protobuf::fields;
 use super::{Field, Pairs, Value, WireError, edit, generated};
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use netsurgeon::nameserver::{Key, Kind, Server};
+use netsurgeon::nameserver::{Key, RecordKind, Server};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -190,7 +190,7 @@ impl<'a> Bench<'a> {
         let key = Key::parse(&key_file(KEY)).expect("a key");
         let server = Server::new(format!("{SERVER}:53").parse().expect("an address"), Some(key));
         let mut records = server.transfer(ZONE).await.expect("a transfer");
-        records.retain(|record| record.kind != Kind::Soa);
+        records.retain(|record| record.kind != RecordKind::Soa);
         let found = records.iter().filter(|record| record.data == address).count();
         assert_eq!((found, records.len()), (NAMES, RECORDS), "names at {address}");
     }

@@ -18,8 +18,8 @@ use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
 use futures_util::StreamExt as _;
 use netsurgeon::operation::{
-    Answer, Applied, Doing, Environment, Executor, Fault, Journal, LeaseHolder, Lock, Manual, Observed,
-    Records, Silent, SystemAmbient, Wait,
+    Answer, Applied, Doing, Environment, Executor, Journal, LeaseHolder, Lock, Manual, Observed, Records,
+    Silent, StepFault, SystemAmbient, Wait,
 };
 use netsurgeon::renumber::{Awaited, Effect, PlanOptions, plan};
 use netsurgeon::store::etcd::{EtcdOptions as Options, EtcdStore};
@@ -140,19 +140,19 @@ struct Ready;
 
 #[async_trait]
 impl Environment<Effect> for Ready {
-    async fn apply(&self, _doing: &Doing<'_, Effect>) -> Result<Applied, Fault> {
+    async fn apply(&self, _doing: &Doing<'_, Effect>) -> Result<Applied, StepFault> {
         Ok(Applied::NOTHING)
     }
 
-    async fn observe(&self, _doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
+    async fn observe(&self, _doing: &Doing<'_, Effect>) -> Result<Observed, StepFault> {
         Ok(Observed::NotDone)
     }
 
-    async fn wait(&self, _wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), Fault> {
+    async fn wait(&self, _wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), StepFault> {
         Ok(())
     }
 
-    async fn manual(&self, _manual: &Manual, _back: bool) -> Result<Answer, Fault> {
+    async fn manual(&self, _manual: &Manual, _back: bool) -> Result<Answer, StepFault> {
         Ok(Answer::Confirmed)
     }
 }

@@ -13,7 +13,7 @@ use netsurgeon::survey::{Layout, Survey};
 use serde_json::{Value, json};
 
 use super::commands::{Run, netsurgeon};
-use super::edited::store_of;
+use super::edits::store_of;
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
 use super::rig::run::says;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use netsurgeon::certs::{Name, certificates, is_trusted, is_valid_for};
-use netsurgeon::kube_api::served;
+use netsurgeon::kube_api::presented_certificate;
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
@@ -78,7 +78,7 @@ impl Client {
             sleep(PERIOD).await;
             tally.handshakes += 1;
             count.store(tally.handshakes, Ordering::Relaxed);
-            let chain = match served(&at.to_string(), None).await {
+            let chain = match presented_certificate(&at.to_string(), None).await {
                 Ok(chain) => chain,
                 Err(error) => {
                     tally.failures.push(error);
@@ -209,7 +209,7 @@ async fn api_server_accepts_every_kind_of_key() {
         };
         let at = address(&cluster, 0).to_string();
         wait_until(&format!("{kind} is served"), RELOAD, async || {
-            let chain = served(&at, None).await?;
+            let chain = presented_certificate(&at, None).await?;
             let found =
                 certificates(&netsurgeon::certs::to_pem(&chain[0])).map_err(|error| error.to_string())?;
             let now = format!("{} {}", found[0].key, found[0].serial);

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::edited::{Until, edited};
+use super::edits::{Until, edited};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 
 /// The resources of a cluster that netsurgeon writes, besides ConfigMaps.

@@ -1,4 +1,4 @@
-//! The ledger in a cluster, through its API: a small second kind of operation ([`super::maps`]) is recorded in one cluster and
+//! The ledger in a cluster, through its API: a small second kind of operation ([`super::configmap_kind`]) is recorded in one cluster and
 //! changes another. It is killed at every write, resumed by another process, and rolled back; a process that lost the lease
 //! writes nothing.
 
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use netsurgeon::kube_api::{Cluster as Api, ClusterOptions as ApiOptions};
 use netsurgeon::operation::{
-    ClusterLedger, ClusterRecord, Executor, Failure, Journal, Kind as _, LeaseHolder, Ledger, Noted,
-    OperationError, Part, Plan, ReadLedger, Report, Silent, State, Status, StepId, Summary, SystemAmbient,
-    Waiver,
+    ClusterLedger, ClusterRecord, Executor, Journal, LeaseHolder, Ledger, Noted, OperationError,
+    OperationKind as _, Part, Plan, ReadLedger, Report, RunFailure, Silent, State, Status, StepId, Summary,
+    SystemAmbient, Waiver,
 };
 use netsurgeon::store::{Revision, Transaction};
 use serde_json::{Value, json};
 
-use super::maps::{Elsewhere, Maps, step_of};
+use super::configmap_kind::{Elsewhere, Maps, step_of};
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 
@@ -115,8 +115,8 @@ impl Operation<'_> {
         Ok((ledger, journal))
     }
 
-    async fn go(&self, (here, there): &(Api, Api), pid: u32, way: Direction) -> Result<Report, Failure> {
-        let failed = |source| Failure { step: StepId("(first)".into()), source };
+    async fn go(&self, (here, there): &(Api, Api), pid: u32, way: Direction) -> Result<Report, RunFailure> {
+        let failed = |source| RunFailure { step: StepId("(first)".into()), source };
         let (ledger, mut journal) = self.ledger(here, pid).await.map_err(failed)?;
         self.carry(&ledger, &mut journal, there, way).await
     }
@@ -127,7 +127,7 @@ impl Operation<'_> {
         journal: &mut Journal,
         there: &Api,
         way: Direction,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Report, RunFailure> {
         let elsewhere = Elsewhere { api: there, operation: &self.id };
         let mut silent = Silent;
         let executor = Executor::new(ledger, &elsewhere, &SystemAmbient, &mut silent, journal);
@@ -147,7 +147,7 @@ impl Operation<'_> {
     }
 
     /// Runs with a fault; returns `None` if the process is killed.
-    async fn meet(&self, trouble: Trouble, way: Direction) -> Option<Result<Report, Failure>> {
+    async fn meet(&self, trouble: Trouble, way: Direction) -> Option<Result<Report, RunFailure>> {
         self.world.troubles.arm(trouble);
         tokio::select! {
             biased;

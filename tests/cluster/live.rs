@@ -9,7 +9,7 @@ use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 use serde_json::json;
 
-use super::edited::{options, store_of};
+use super::edits::{options, store_of};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::etcd::EtcdOptions;
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netsurgeon::operation::{
-    Action, Executor, Failure, Journal, KeyChange, KeyEdit, LeaseHolder, Lock, NoEffect, NoEnvironment,
-    OperationError, Report, Silent, Stage, Status, Step, StepId, Summary, Swap, SystemAmbient, Work,
+    Action, Executor, Journal, KeyChange, KeyEdit, LeaseHolder, Lock, NoEffect, NoEnvironment,
+    OperationError, Report, RunFailure, Silent, Stage, Status, Step, StepId, Summary, Swap, SystemAmbient,
+    Work,
 };
 use netsurgeon::store::etcd::{EtcdOptions, EtcdStore};
 use netsurgeon::store::lease::LeaseStore;
@@ -73,7 +74,7 @@ async fn carry_out(
     journal: &mut Journal,
     guards: Vec<Guard>,
     names: &[&'static str],
-) -> Result<Report, Failure> {
+) -> Result<Report, RunFailure> {
     let mut silent = Silent;
     let ledger = journal.in_store(store, &guards);
     let executor = Executor::new(&ledger, &NoEnvironment, &SystemAmbient, &mut silent, journal);
@@ -86,7 +87,7 @@ async fn begin(store: &EtcdStore, operation: &str, lock: &Lock) -> Journal {
     Journal::begin(store, CLUSTER, operation, b"", summary, &guards).await.expect("a journal")
 }
 
-fn assert_lost_to(failure: &Failure, holder: &str) {
+fn assert_lost_to(failure: &RunFailure, holder: &str) {
     assert!(matches!(failure.source, OperationError::LockLost { .. }), "{failure:?}");
     says(&failure.to_string(), &[&format!("`{holder}`")]);
 }

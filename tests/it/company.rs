@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Answer, Applied, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Manual, Observed,
-    Records, Report, Silent, Stage, State, Step, StepId, Stop, Summary, Wait, WaitKind, Work,
+    Action, Answer, Applied, Doing, Effect, Environment, Executor, Journal, Manual, Observed, Records,
+    Report, RunFailure, Silent, Stage, State, Step, StepFault, StepId, Stop, Summary, Wait, WaitKind, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use proptest::prelude::*;
@@ -130,14 +130,14 @@ impl World {
 
 #[async_trait]
 impl Environment<Change> for World {
-    async fn apply(&self, doing: &Doing<'_, Change>) -> Result<Applied, Fault> {
+    async fn apply(&self, doing: &Doing<'_, Change>) -> Result<Applied, StepFault> {
         let (name, subject) = doing.step.0.split_once('/').expect("an id");
         self.take_time(name, subject).await;
         self.note(&format!("{}{name}", if doing.back { "un" } else { "" }), subject);
         Ok(Applied::NOTHING)
     }
 
-    async fn observe(&self, _doing: &Doing<'_, Change>) -> Result<Observed, Fault> {
+    async fn observe(&self, _doing: &Doing<'_, Change>) -> Result<Observed, StepFault> {
         Ok(Observed::NotDone)
     }
 
@@ -145,7 +145,7 @@ impl Environment<Change> for World {
         self.lasts.filter(|_| wait.kind == Awaited::Ready)
     }
 
-    async fn wait(&self, wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), StepFault> {
         let subject = wait.subject.clone().unwrap_or_default();
         {
             let mut waiting = self.waiting.lock().unwrap();
@@ -159,8 +159,8 @@ impl Environment<Change> for World {
         }
         self.waiting.lock().unwrap().0 -= 1;
         match fate {
-            Some(Fate::Skipped) => Err(Fault::Skip("it does not become ready".into())),
-            Some(_) => Err(Fault::Halt("the node is gone".into())),
+            Some(Fate::Skipped) => Err(StepFault::Skip("it does not become ready".into())),
+            Some(_) => Err(StepFault::Halt("the node is gone".into())),
             None => {
                 self.note(wait.kind.name(), &subject);
                 Ok(())
@@ -168,8 +168,8 @@ impl Environment<Change> for World {
         }
     }
 
-    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
-        Err(Fault::Halt(manual.what.clone()))
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, StepFault> {
+        Err(StepFault::Halt(manual.what.clone()))
     }
 }
 
@@ -196,7 +196,12 @@ impl Bench {
     }
 
     /// Runs in one direction. Requests a stop after some time, if given.
-    async fn go(&self, world: &World, back: bool, stop_after: Option<Duration>) -> Result<Report, Failure> {
+    async fn go(
+        &self,
+        world: &World,
+        back: bool,
+        stop_after: Option<Duration>,
+    ) -> Result<Report, RunFailure> {
         let (mut journal, mut silent) = (self.journal().await, Silent);
         let ledger = journal.in_store(&self.store, &[]);
         let (switch, stop) = Stop::new();

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Answer, Applied, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Kind,
-    LeaseHolder, Lock, Manual, NoWait, Observed, OperationError, Plan, Records, Report, Silent, Stage, State,
-    Step, StepId, Stop, StopSwitch, SystemAmbient, Wait, Waiver, Work,
+    Action, Answer, Applied, Doing, Effect, Environment, Executor, Journal, LeaseHolder, Lock, Manual,
+    NoWait, Observed, OperationError, OperationKind, Plan, Records, Report, RunFailure, Silent, Stage, State,
+    Step, StepFault, StepId, Stop, StopSwitch, SystemAmbient, Wait, Waiver, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::{Guard, Revision};
@@ -33,7 +33,7 @@ struct Puts {
     puts: Vec<Put>,
 }
 
-impl Kind for Puts {
+impl OperationKind for Puts {
     const NAME: &'static str = "puts";
     const VERSION: u32 = 1;
 }
@@ -64,7 +64,7 @@ fn step_of(place: &str) -> StepId {
 /// The outcome of the next call.
 enum Next {
     /// It fails, and nothing was changed.
-    Fail(Fault),
+    Fail(StepFault),
     /// It succeeds, and the answer is lost.
     Lose,
 }
@@ -110,11 +110,11 @@ impl Places {
 
 #[async_trait]
 impl Environment<Put> for Places {
-    async fn before(&self, doing: &Doing<'_, Put>) -> Result<Value, Fault> {
+    async fn before(&self, doing: &Doing<'_, Put>) -> Result<Value, StepFault> {
         Ok(json!(self.there.lock().unwrap().get(&doing.effect.place)))
     }
 
-    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
+    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, StepFault> {
         *self.calls.lock().unwrap() += 1;
         let next = self.next.lock().unwrap().pop_front();
         if let Some(Next::Fail(fault)) = next {
@@ -122,12 +122,12 @@ impl Environment<Put> for Places {
         }
         self.change(doing);
         match next {
-            Some(_) => Err(Fault::InDoubt("the connection broke".into())),
+            Some(_) => Err(StepFault::InDoubt("the connection broke".into())),
             None => Ok(Applied::Made(json!({"id": doing.effect.value * 10}))),
         }
     }
 
-    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
+    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, StepFault> {
         let found = self.there.lock().unwrap().get(&doing.effect.place).copied();
         let (from, to) = (doing.before.as_i64(), Some(doing.effect.value));
         let (from, to) = if doing.back { (to, from) } else { (from, to) };
@@ -140,17 +140,17 @@ impl Environment<Put> for Places {
         })
     }
 
-    async fn take_back(&self, doing: &Doing<'_, Put>, _ended: Option<Revision>) -> Result<bool, Fault> {
+    async fn take_back(&self, doing: &Doing<'_, Put>, _ended: Option<Revision>) -> Result<bool, StepFault> {
         self.taken_back.lock().unwrap().push(doing.made.clone());
         Ok(true)
     }
 
-    async fn wait(&self, wait: &Wait<NoWait>, _: Records<'_>) -> Result<(), Fault> {
-        Err(Fault::Halt(wait.until.clone()))
+    async fn wait(&self, wait: &Wait<NoWait>, _: Records<'_>) -> Result<(), StepFault> {
+        Err(StepFault::Halt(wait.until.clone()))
     }
 
-    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
-        Err(Fault::Halt(manual.what.clone()))
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, StepFault> {
+        Err(StepFault::Halt(manual.what.clone()))
     }
 }
 
@@ -178,7 +178,7 @@ impl Bench {
         back: bool,
         stop: Stop,
         guards: Vec<Guard>,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Report, RunFailure> {
         let (mut journal, mut silent) = (self.journal().await, Silent);
         let ledger = journal.in_store(&*self.store, &guards);
         let executor = Executor::new(&ledger, places, &SystemAmbient, &mut silent, &mut journal);
@@ -187,11 +187,11 @@ impl Bench {
         if back { executor.unwind(work).await } else { executor.run(work, None).await }
     }
 
-    async fn run(&self, places: &Places) -> Result<Report, Failure> {
+    async fn run(&self, places: &Places) -> Result<Report, RunFailure> {
         self.go(places, false, Stop::never(), Vec::new()).await
     }
 
-    async fn unwind(&self, places: &Places) -> Result<Report, Failure> {
+    async fn unwind(&self, places: &Places) -> Result<Report, RunFailure> {
         self.go(places, true, Stop::never(), Vec::new()).await
     }
 
@@ -201,7 +201,7 @@ impl Bench {
 }
 
 fn throttled(seconds: Option<u64>) -> Next {
-    Next::Fail(Fault::Retry { why: "too many requests".into(), after: seconds.map(Duration::from_secs) })
+    Next::Fail(StepFault::Retry { why: "too many requests".into(), after: seconds.map(Duration::from_secs) })
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn outcome_is_looked_up_after_lost_answer() {
     let places = Places::of(&[("a", 7)]).then([Next::Lose]);
     bench.run(&places).await.expect("a run");
     assert_eq!(places.calls(), 1, "it is not done twice");
-    let places = places.then([Next::Fail(Fault::InDoubt("the connection broke".into())), Next::Lose]);
+    let places = places.then([Next::Fail(StepFault::InDoubt("the connection broke".into())), Next::Lose]);
     bench.unwind(&places).await.expect("a rollback");
     assert_eq!((places.calls(), places.there()), (3, vec![("a".to_string(), 7)]));
 }
@@ -255,7 +255,8 @@ async fn subject_changed_by_another_client_is_skipped() {
     let bench = Bench::new(&[("a", 1), ("b", 2)]).await;
     let places = Places::of(&[("a", 7)]);
     // The process was killed between the record of its intention and the call.
-    let halted = bench.run(&Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))])).await;
+    let halted =
+        bench.run(&Places::of(&[("a", 7)]).then([Next::Fail(StepFault::Halt("killed".into()))])).await;
     assert!(halted.is_err() && bench.state("a").await == Some(State::Started));
     places.there.lock().unwrap().insert("a".into(), 8);
     let report = bench.run(&places).await.expect("the other subjects are done");
@@ -274,25 +275,25 @@ struct Stopping<'a> {
 
 #[async_trait]
 impl Environment<Put> for Stopping<'_> {
-    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
+    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, StepFault> {
         self.switch.ask();
         if !self.is_long {
             return self.places.apply(doing).await;
         }
         doing.stop.asked().await;
         let answer = self.places.apply(doing).await;
-        answer.and(Err(Fault::InDoubt("stopped before it was complete".into())))
+        answer.and(Err(StepFault::InDoubt("stopped before it was complete".into())))
     }
 
-    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
+    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, StepFault> {
         self.places.observe(doing).await
     }
 
-    async fn wait(&self, wait: &Wait<NoWait>, records: Records<'_>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<NoWait>, records: Records<'_>) -> Result<(), StepFault> {
         self.places.wait(wait, records).await
     }
 
-    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, StepFault> {
         self.places.manual(manual, back).await
     }
 }
@@ -301,7 +302,7 @@ impl Environment<Put> for Stopping<'_> {
 async fn rejection_during_stop_is_recorded() {
     let (switch, stop) = Stop::new();
     let bench = Bench::new(&[("a", 1)]).await;
-    let refused = Next::Fail(Fault::Skip("a webhook refuses it".into()));
+    let refused = Next::Fail(StepFault::Skip("a webhook refuses it".into()));
     let places = Places::default().then([refused]);
     let stopping = Stopping { places: &places, switch, is_long: false };
     let (mut journal, mut silent) = (bench.journal().await, Silent);
@@ -317,7 +318,7 @@ async fn rejection_during_stop_is_recorded() {
 async fn value_before_is_observed_once() {
     let bench = Bench::new(&[("a", 1)]).await;
     // The call succeeded, but the process was killed before its answer.
-    let places = Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))]);
+    let places = Places::of(&[("a", 7)]).then([Next::Fail(StepFault::Halt("killed".into()))]);
     bench.run(&places).await.expect_err("it is killed");
     places.there.lock().unwrap().insert("a".into(), 1);
     bench.run(&places).await.expect("it is found done");
@@ -342,7 +343,7 @@ async fn stop_request_ends_wait_for_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn stop_request_ends_long_effect() {
-    let half_done = Next::Fail(Fault::InDoubt("half done".into()));
+    let half_done = Next::Fail(StepFault::InDoubt("half done".into()));
     for (next, state, calls) in [(None, State::Done, 1), (Some(half_done), State::Started, 2)] {
         let (switch, stop) = Stop::new();
         let bench = Bench::new(&[("a", 1), ("b", 2)]).await;
@@ -374,7 +375,7 @@ fn claim() -> LeaseHolder {
 
 #[async_trait]
 impl Environment<Put> for Late<'_> {
-    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, Fault> {
+    async fn apply(&self, doing: &Doing<'_, Put>) -> Result<Applied, StepFault> {
         let lock = Lock::take_over(self.bench.store.clone(), "c", &claim(), Duration::from_mins(1)).await;
         let guard = lock.expect("the lease").guard();
         if self.goes_on {
@@ -389,20 +390,20 @@ impl Environment<Put> for Late<'_> {
         self.places.apply(doing).await
     }
 
-    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, Fault> {
+    async fn observe(&self, doing: &Doing<'_, Put>) -> Result<Observed, StepFault> {
         self.places.observe(doing).await
     }
 
-    async fn take_back(&self, doing: &Doing<'_, Put>, ended: Option<Revision>) -> Result<bool, Fault> {
+    async fn take_back(&self, doing: &Doing<'_, Put>, ended: Option<Revision>) -> Result<bool, StepFault> {
         assert!(ended.is_some(), "only if the other process completed the step");
         self.places.take_back(doing, ended).await
     }
 
-    async fn wait(&self, wait: &Wait<NoWait>, records: Records<'_>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<NoWait>, records: Records<'_>) -> Result<(), StepFault> {
         self.places.wait(wait, records).await
     }
 
-    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, StepFault> {
         self.places.manual(manual, back).await
     }
 }
@@ -452,7 +453,10 @@ async fn operation_ends_in_both_directions_without_a_subject_that_was_given_up()
     let bench = Bench::new(&[("a", 1), ("b", 2)]).await;
     let places = Places::of(&[("a", 7)]);
     let set = |value| places.there.lock().unwrap().insert("a".into(), value);
-    bench.run(&Places::of(&[("a", 7)]).then([Next::Fail(Fault::Halt("killed".into()))])).await.unwrap_err();
+    bench
+        .run(&Places::of(&[("a", 7)]).then([Next::Fail(StepFault::Halt("killed".into()))]))
+        .await
+        .unwrap_err();
     // Another client changed it, so it is skipped. Without the waiver, the next run tries it again.
     set(8);
     assert_eq!(bench.run(&places).await.expect("a run").stuck.len(), 1);
@@ -474,7 +478,7 @@ async fn rollback_leaves_a_subject_that_was_given_up_and_undoes_others() {
     for place in ["a", "b"] {
         places.there.lock().unwrap().insert(place.into(), 9);
     }
-    let refused = || Places::of(&[]).then([Next::Fail(Fault::Skip("it was changed".into()))]);
+    let refused = || Places::of(&[]).then([Next::Fail(StepFault::Skip("it was changed".into()))]);
     assert_eq!(bench.unwind(&refused()).await.expect("a rollback").stuck.len(), 1);
     // A waiver of the forward direction: the rollback tries to undo the step, and the subject does not count if that fails.
     give_up(&bench, "c", false).await;

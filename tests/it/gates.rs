@@ -8,7 +8,7 @@ use netsurgeon::operation::{
 };
 
 use crate::harness::{Bench, CASES, Settings, keys};
-use crate::saboteur::Fault;
+use crate::saboteur::Sabotage;
 
 /// Records the batches before which it was asked; it is closed before some.
 #[derive(Default)]
@@ -152,9 +152,9 @@ async fn started_batch_completes_despite_closed_gate() {
         // The process is killed after the first commit of the second batch.
         let first_of_second = bench.plan.work.stages().iter().position(|s| s.batch == Some(1)).unwrap();
         bench.run(&store, Some(first_of_second)).await.expect("the first batch");
-        store.arm(Fault::Stop(2));
+        store.arm(Sabotage::Stop(2));
         bench.run(&store, None).await.expect_err("it was killed");
-        store.arm(Fault::None);
+        store.arm(Sabotage::None);
         assert_eq!(gate.take(), [Some(1)], "{}", bench.name);
         gate.closed_before.lock().unwrap().extend(boundaries(&bench));
         let failure = bench.run(&store, None).await.expect_err("the gate after it is closed");

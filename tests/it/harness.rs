@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netsurgeon::operation::{
-    Ambient, Checkpoint, Environment, Executor, Failure, Journal, Ledger, Observer, Plan, Report, Returning,
-    Silent, State, Stop, Summary, SystemAmbient, Work,
+    Ambient, Checkpoint, Environment, Executor, Journal, Ledger, Observer, Plan, Report, Returning,
+    RunFailure, Silent, State, Stop, Summary, SystemAmbient, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::sweep::sweep;
@@ -218,7 +218,7 @@ impl Bench {
     }
 
     /// Continues as a new process does: it knows only the journal.
-    pub async fn run(&self, store: &Saboteur, until: Option<usize>) -> Result<Report, Failure> {
+    pub async fn run(&self, store: &Saboteur, until: Option<usize>) -> Result<Report, RunFailure> {
         self.run_with(store, until, &mut self.journal(store).await).await
     }
 
@@ -228,7 +228,7 @@ impl Bench {
         store: &Saboteur,
         until: Option<usize>,
         journal: &mut Journal,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Report, RunFailure> {
         self.run_watched(store, until, journal, &mut Silent).await
     }
 
@@ -239,14 +239,14 @@ impl Bench {
         until: Option<usize>,
         journal: &mut Journal,
         observer: &mut dyn Observer,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Report, RunFailure> {
         let world = Simulation::new(store, &self.plan.work, &Constant);
         let ledger = journal.in_store(store, &self.settings.guards);
         self.executor(&ledger, &world, observer, journal).run(&self.plan.work, until).await
     }
 
     /// Rolls back as a new process does.
-    pub async fn unwind(&self, store: &Saboteur) -> Result<Report, Failure> {
+    pub async fn unwind(&self, store: &Saboteur) -> Result<Report, RunFailure> {
         self.unwind_watched(store, &mut Silent).await
     }
 
@@ -255,7 +255,7 @@ impl Bench {
         &self,
         store: &Saboteur,
         observer: &mut dyn Observer,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Report, RunFailure> {
         let mut journal = self.journal(store).await;
         let world = Simulation::new(store, &self.plan.work, &Constant);
         let ledger = journal.in_store(store, &self.settings.guards);
@@ -263,7 +263,7 @@ impl Bench {
     }
 
     /// Rolls back while no API server answers, as far as that is possible.
-    pub async fn move_back(&self, store: &Saboteur) -> Result<Report, Failure> {
+    pub async fn move_back(&self, store: &Saboteur) -> Result<Report, RunFailure> {
         let (mut journal, world) = (self.journal(store).await, WithoutApi { pause: Duration::ZERO });
         let mut silent = Silent;
         let ledger = journal.in_store(store, &self.settings.guards);
@@ -271,7 +271,7 @@ impl Bench {
     }
 
     /// Rolls one batch back, as a new process does.
-    pub async fn unwind_batch(&self, store: &Saboteur, batch: usize) -> Result<Report, Failure> {
+    pub async fn unwind_batch(&self, store: &Saboteur, batch: usize) -> Result<Report, RunFailure> {
         let mut journal = self.journal(store).await;
         let world = Simulation::new(store, &self.plan.work, &Constant);
         let returning = Returning { batch, gate: "test".into(), reason: "as requested".into() };

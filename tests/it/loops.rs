@@ -14,7 +14,7 @@ use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
 use crate::harness::{Bench, Keys, LOCK, Settings, keys};
-use crate::saboteur::{Fault, Saboteur};
+use crate::saboteur::{Sabotage, Saboteur};
 
 /// How many commits of an operation a sample tests, evenly spread.
 const SAMPLE: usize = 5;
@@ -52,7 +52,7 @@ async fn reference(bench: &Bench) -> Reference {
     let store = bench.fresh().await;
     bench.run(&store, bench.no_return()).await.expect("an undisturbed run");
     let reversible = store.commits();
-    store.arm(Fault::None);
+    store.arm(Sabotage::None);
     let report = bench.unwind(&store).await.expect("an undisturbed rollback");
     assert_eq!(report.stuck, [], "{}", bench.name);
     bench.assert_as_at_the_start(&store, "undisturbed").await;
@@ -69,9 +69,9 @@ async fn failure_at_each_step_can_be_rolled_back() {
         let total = reference(&bench).await.reversible;
         for at in picks(total) {
             let store = bench.fresh().await;
-            store.arm(Fault::Stop(at));
+            store.arm(Sabotage::Stop(at));
             bench.run(&store, bench.no_return()).await.expect_err("it was stopped");
-            store.arm(Fault::None);
+            store.arm(Sabotage::None);
             let context = format!("stopped at commit {at} of {total}");
             let report =
                 bench.unwind(&store).await.unwrap_or_else(|e| panic!("{}, {context}: {e}", bench.name));
@@ -95,13 +95,13 @@ async fn failure_at_each_step_can_be_rolled_back_without_api() {
         for (at, back) in forward.chain(back) {
             let context = format!("{}, stopped at commit {at}, and back at {back:?}", bench.name);
             let store = bench.fresh().await;
-            store.arm(Fault::Stop(at));
+            store.arm(Sabotage::Stop(at));
             drop(bench.run(&store, bench.no_return()).await);
             if let Some(back) = back {
-                store.arm(Fault::Stop(back));
+                store.arm(Sabotage::Stop(back));
                 drop(bench.unwind(&store).await);
             }
-            store.arm(Fault::None);
+            store.arm(Sabotage::None);
             let report = bench.move_back(&store).await.unwrap_or_else(|e| panic!("{context}: {e}"));
             assert_eq!(report.stuck, [], "{context}");
             let survey = Survey::read(&store, &Layout::new(&work.prefix), None).await.expect("a survey");
@@ -123,7 +123,7 @@ async fn second_run_changes_nothing() {
         let store = bench.fresh().await;
         let first = bench.run(&store, None).await.expect("a run");
         let once = keys(&store, "/").await;
-        store.arm(Fault::None);
+        store.arm(Sabotage::None);
         let second = bench.run(&store, None).await.expect("a second run");
         assert_eq!((second.done, second.skipped), (0, first.done + first.skipped), "{}", bench.name);
         assert_eq!(store.commits(), 0, "{}", bench.name);
@@ -139,10 +139,10 @@ async fn run_with_stale_journal_changes_nothing() {
         let total = reference(&bench).await.commits;
         for at in picks(total) {
             let store = bench.fresh().await;
-            store.arm(Fault::Stop(at));
+            store.arm(Sabotage::Stop(at));
             bench.run(&store, None).await.expect_err("it was stopped");
             let mut old = bench.journal(&store).await;
-            store.arm(Fault::None);
+            store.arm(Sabotage::None);
             bench.run(&store, None).await.expect("the faster process");
             let once = keys(&store, "/").await;
             let outcome = bench.run_with(&store, None, &mut old).await;
@@ -168,7 +168,7 @@ async fn second_rollback_changes_nothing() {
         bench.run(&store, bench.no_return()).await.expect("a run");
         bench.unwind(&store).await.expect("a rollback");
         let once = keys(&store, "/").await;
-        store.arm(Fault::None);
+        store.arm(Sabotage::None);
         let second = bench.unwind(&store).await.expect("a second rollback");
         assert_eq!(second.stuck, [], "{}", bench.name);
         assert_eq!(store.commits(), 0, "{}", bench.name);
@@ -180,28 +180,28 @@ async fn second_rollback_changes_nothing() {
 
 #[tokio::test]
 async fn kill_after_each_record_can_be_resumed() {
-    for_every_fault(&[Fault::Stop]).await;
+    for_every_fault(&[Sabotage::Stop]).await;
 }
 
 #[tokio::test]
 async fn lost_answer_at_each_commit_changes_nothing() {
-    for_every_fault(&[Fault::LostAfter, Fault::LostBefore, Fault::LostAndLate]).await;
+    for_every_fault(&[Sabotage::LostAfter, Sabotage::LostBefore, Sabotage::LostAndLate]).await;
 }
 
 #[tokio::test]
 async fn conflict_at_each_commit_changes_nothing() {
-    for_every_fault(&[Fault::Conflict]).await;
+    for_every_fault(&[Sabotage::Conflict]).await;
 }
 
 /// Everything that was read ahead is then out of date, too.
 #[tokio::test]
 async fn concurrent_rewrite_before_each_commit_changes_nothing() {
-    for_every_fault(&[Fault::Touched]).await;
+    for_every_fault(&[Sabotage::Touched]).await;
 }
 
 /// Meets each fault at each commit, forward and back. Another process resumes, and the result is that of an undisturbed
 /// operation.
-async fn for_every_fault(faults: &[fn(usize) -> Fault]) {
+async fn for_every_fault(faults: &[fn(usize) -> Sabotage]) {
     let mut points = 0;
     for bench in Bench::all().await {
         let reference = reference(&bench).await;
@@ -235,18 +235,18 @@ async fn for_every_fault(faults: &[fn(usize) -> Fault]) {
 }
 
 /// Runs forward; if the fault stops the run, resumes without it.
-async fn forward(bench: &Bench, store: &Saboteur, until: Option<usize>, fault: Fault) {
+async fn forward(bench: &Bench, store: &Saboteur, until: Option<usize>, fault: Sabotage) {
     if bench.run(store, until).await.is_err() {
-        store.arm(Fault::None);
+        store.arm(Sabotage::None);
         bench.run(store, until).await.unwrap_or_else(|e| panic!("{}, {fault:?}, again: {e}", bench.name));
     }
 }
 
-async fn back(bench: &Bench, store: &Saboteur, fault: Fault) {
+async fn back(bench: &Bench, store: &Saboteur, fault: Sabotage) {
     let report = if let Ok(report) = bench.unwind(store).await {
         report
     } else {
-        store.arm(Fault::None);
+        store.arm(Sabotage::None);
         bench.unwind(store).await.unwrap_or_else(|e| panic!("{}, {fault:?}, again: {e}", bench.name))
     };
     assert_eq!(report.stuck, [], "{}, {fault:?}", bench.name);
@@ -297,7 +297,9 @@ async fn rollback_waits_for_recreated_shadow() {
 #[tokio::test]
 async fn status_is_looked_up_after_lost_answer() {
     let bench = Bench::of("objects", "10.200.0.0/16").await;
-    for fault in [Fault::LostBefore(1), Fault::LostAfter(1), Fault::LostAndLate(1), Fault::Conflict(1)] {
+    for fault in
+        [Sabotage::LostBefore(1), Sabotage::LostAfter(1), Sabotage::LostAndLate(1), Sabotage::Conflict(1)]
+    {
         let store = bench.fresh().await;
         let guards = [store.take_lock("alice@here").await];
         store.arm(fault);
@@ -306,9 +308,9 @@ async fn status_is_looked_up_after_lost_answer() {
         journal.set_status(&ledger, Status::Soaking, 7).await.expect("it is written");
         let listed = Journal::list(&store, None).await.expect("a list").remove(0);
         assert_eq!((listed.summary.status, listed.summary.ended), (Status::Soaking, Some(7)), "{fault:?}");
-        let (commits, expected) = (store.commits(), if fault == Fault::LostAfter(1) { 1 } else { 2 });
+        let (commits, expected) = (store.commits(), if fault == Sabotage::LostAfter(1) { 1 } else { 2 });
         assert_eq!(commits, expected, "{fault:?}");
-        store.arm(Fault::LockLost(1));
+        store.arm(Sabotage::LockLost(1));
         let lost = journal.set_status(&ledger, Status::Done, 8).await;
         assert!(matches!(lost, Err(OperationError::LockLost { .. })), "{lost:?}");
     }
@@ -323,7 +325,7 @@ async fn late_answer_after_lost_lease_stops_process() {
         for at in picks(total) {
             let (mut bench, store) = (bench.with(Settings::default()), bench.fresh().await);
             bench.settings.guards = vec![store.take_lock("alice@here").await];
-            store.arm(Fault::LostToAnother(at));
+            store.arm(Sabotage::LostToAnother(at));
             let failure = bench.run(&store, None).await.expect_err("the lease is lost");
             let context = format!("{}, commit {at} of {total}", bench.name);
             assert!(matches!(failure.source, OperationError::LockLost { .. }), "{context}: {failure}");

@@ -13,7 +13,7 @@ use netsurgeon::store::{Key, ReadStore as _, Revision};
 use proptest::prelude::*;
 
 use crate::harness::{Bench, CASES, Keys, Settings, keys};
-use crate::saboteur::{Fault, Saboteur};
+use crate::saboteur::{Sabotage, Saboteur};
 
 /// A case with its result of one step after the other.
 struct Expected {
@@ -36,7 +36,7 @@ impl Expected {
         let store = bench.fresh().await;
         bench.run(&store, bench.no_return()).await.expect("an undisturbed run");
         let reversible = store.commits();
-        store.arm(Fault::None);
+        store.arm(Sabotage::None);
         bench.unwind(&store).await.expect("an undisturbed rollback");
         let (commits_back, undone) = (store.commits(), keys(&store, "/registry/").await);
         let undone_states = bench.states(&store).await;
@@ -64,7 +64,7 @@ struct Disturbance {
     case: usize,
     parallel: usize,
     seed: u64,
-    fault: fn(usize) -> Fault,
+    fault: fn(usize) -> Sabotage,
     /// Which commit, as a fraction of all.
     at: f64,
 }
@@ -83,12 +83,12 @@ impl Disturbance {
 
 fn disturbances() -> impl Strategy<Value = Disturbance> {
     let fault = prop::sample::select(vec![
-        Fault::Stop as fn(usize) -> Fault,
-        Fault::Conflict,
-        Fault::Touched,
-        Fault::LostAfter,
-        Fault::LostBefore,
-        Fault::LostAndLate,
+        Sabotage::Stop as fn(usize) -> Sabotage,
+        Sabotage::Conflict,
+        Sabotage::Touched,
+        Sabotage::LostAfter,
+        Sabotage::LostBefore,
+        Sabotage::LostAndLate,
     ]);
     (0..CASES.len(), 2..9_usize, any::<u64>(), fault, 0.0..1.0)
         .prop_map(|(case, parallel, seed, fault, at)| Disturbance { case, parallel, seed, fault, at })
@@ -139,11 +139,11 @@ proptest! {
             store.arm((disturbance.fault)(disturbance.at(expected.commits)));
             if bench.run(&store, None).await.is_err() {
                 assert_legal(&store).await;
-                store.arm(Fault::None);
+                store.arm(Sabotage::None);
                 bench.run(&store, None).await.expect("it continues");
             }
             assert_end(&bench, &store, &expected.finished, &expected.states).await;
-            store.arm(Fault::None);
+            store.arm(Sabotage::None);
             let again = bench.run(&store, None).await.expect("a second run");
             assert_eq!((again.done, store.commits()), (0, 0), "{}", bench.name);
         });
@@ -161,14 +161,14 @@ proptest! {
             let mut outcome = bench.unwind(&store).await;
             if outcome.is_err() {
                 assert_legal(&store).await;
-                store.arm(Fault::None);
+                store.arm(Sabotage::None);
                 outcome = bench.unwind(&store).await;
             }
             let report = outcome.expect("it continues");
             assert_eq!(report.stuck, [], "{}", bench.name);
             assert_end(&bench, &store, &expected.undone, &expected.undone_states).await;
             bench.assert_as_at_the_start(&store, "in parallel").await;
-            store.arm(Fault::None);
+            store.arm(Sabotage::None);
             bench.unwind(&store).await.expect("a second rollback");
             assert_eq!(store.commits(), 0, "{}", bench.name);
         });
@@ -180,9 +180,9 @@ proptest! {
             let (expected, bench) = (expected(disturbance.case), disturbance.parallel());
             let store = bench.fresh().await;
             store.unsettle(disturbance.seed);
-            store.arm(Fault::Stop(disturbance.at(expected.reversible)));
+            store.arm(Sabotage::Stop(disturbance.at(expected.reversible)));
             bench.run(&store, bench.no_return()).await.expect_err("it was stopped");
-            store.arm(Fault::None);
+            store.arm(Sabotage::None);
             let report = bench.unwind(&store).await.expect("a rollback");
             assert_eq!(report.stuck, [], "{}", bench.name);
             bench.assert_as_at_the_start(&store, "stopped in parallel").await;
@@ -201,13 +201,13 @@ proptest! {
             let store = bench.fresh().await;
             store.unsettle(disturbance.seed);
             bench.settings.guards = vec![store.take_lock("alice@here").await];
-            store.arm(Fault::LockLost(disturbance.at(expected.commits)));
+            store.arm(Sabotage::LockLost(disturbance.at(expected.commits)));
             let failure = bench.run(&store, None).await.expect_err("the lease is lost");
             let words = failure.to_string();
             assert!(words.contains("the operation lease was lost: `bob@elsewhere`"), "{words}");
             assert_nothing_after_the_loss(&bench, &store).await;
 
-            store.arm(Fault::None);
+            store.arm(Sabotage::None);
             let before = keys(&store, "/").await;
             let again = bench.run(&store, None).await.expect_err("the lease is still lost");
             assert!(matches!(again.source, OperationError::LockLost { .. }), "{again}");

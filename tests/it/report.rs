@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Ambient, Answer, Applied, Doing, Environment, Executor, Fault, Journal, Manual, Noted, Observed, Plan,
-    Records, Run, Silent, State, Status, StepId, Summary, Wait, Work,
+    Ambient, Answer, Applied, Doing, Environment, Executor, Journal, Manual, Noted, Observed, Plan, Records,
+    Run, Silent, State, Status, StepFault, StepId, Summary, Wait, Work,
 };
 use netsurgeon::renumber::simulate::Simulation;
 use netsurgeon::renumber::{Action, Awaited, Effect, Move, Renumbering};
@@ -18,7 +18,7 @@ use netsurgeon::wire::edit::{self, FieldChange};
 use netsurgeon::wire::{Field, FieldEdit, Value};
 
 use crate::harness::Bench;
-use crate::saboteur::{Fault as SaboteurFault, Saboteur};
+use crate::saboteur::{Sabotage, Saboteur};
 
 const STARTED: i64 = 1_800_000_000;
 const HOUR: i64 = 3600;
@@ -47,19 +47,19 @@ struct Slow<'a>(Simulation<'a>, &'a Clock);
 
 #[async_trait]
 impl Environment<Effect> for Slow<'_> {
-    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, Fault> {
+    async fn apply(&self, doing: &Doing<'_, Effect>) -> Result<Applied, StepFault> {
         self.0.apply(doing).await
     }
 
-    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, Fault> {
+    async fn observe(&self, doing: &Doing<'_, Effect>) -> Result<Observed, StepFault> {
         self.0.observe(doing).await
     }
 
-    async fn wait(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<Awaited>, records: Records<'_>) -> Result<(), StepFault> {
         self.0.wait(wait, records).await
     }
 
-    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, Fault> {
+    async fn manual(&self, manual: &Manual, back: bool) -> Result<Answer, StepFault> {
         self.1.0.fetch_add(3 * HOUR, Ordering::SeqCst);
         self.0.manual(manual, back).await
     }
@@ -460,9 +460,9 @@ async fn rollback_stopped_after_flags_shows_their_stage() {
             if bench.journal(&store).await.state(&flags) == Some(State::UndoDone) {
                 break;
             }
-            store.arm(SaboteurFault::Stop(2));
+            store.arm(Sabotage::Stop(2));
             bench.unwind(&store).await.expect_err("it stops");
-            store.arm(SaboteurFault::None);
+            store.arm(Sabotage::None);
         }
         assert_eq!(bench.journal(&store).await.state(&flags), Some(State::UndoDone));
         let page = page_of(&bench, &store, Status::Interrupted).await;

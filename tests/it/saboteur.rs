@@ -18,7 +18,7 @@ use crate::harness::{Constant, LOCK, OPERATION, keys};
 
 /// What fails, and at which commit, counted from 1 since the last [`Saboteur::arm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum Sabotage {
     /// Nothing.
     None,
     /// This commit and all later ones are rejected: the process can do nothing more.
@@ -42,7 +42,7 @@ pub enum Fault {
 /// An overlay that fails on request.
 pub struct Saboteur {
     overlay: Overlay,
-    fault: Mutex<Fault>,
+    fault: Mutex<Sabotage>,
     commits: AtomicUsize,
     /// A delayed commit, and the number of reads before it is applied.
     late: Mutex<Option<(Transaction, usize)>>,
@@ -57,7 +57,7 @@ impl Saboteur {
     pub fn over(overlay: Overlay) -> Self {
         Self {
             overlay,
-            fault: Mutex::new(Fault::None),
+            fault: Mutex::new(Sabotage::None),
             commits: AtomicUsize::new(0),
             late: Mutex::default(),
             unrest: Mutex::default(),
@@ -67,7 +67,7 @@ impl Saboteur {
     }
 
     /// Chooses the next fault and counts from 0 again.
-    pub fn arm(&self, fault: Fault) {
+    pub fn arm(&self, fault: Sabotage) {
         *lock(&self.fault) = fault;
         self.commits.store(0, Ordering::SeqCst);
     }
@@ -217,36 +217,36 @@ impl Saboteur {
         let number = self.commits.fetch_add(1, Ordering::SeqCst) + 1;
         let fault = *lock(&self.fault);
         match fault {
-            Fault::Stop(at) if number >= at => Err(CommitError::Store(StoreError::Server {
+            Sabotage::Stop(at) if number >= at => Err(CommitError::Store(StoreError::Server {
                 endpoints: "test".into(),
                 reason: "stopped".into(),
             })),
-            Fault::Conflict(at) if number == at => {
+            Sabotage::Conflict(at) if number == at => {
                 let change = transaction.changes.first().expect("a change");
                 let (key, expected) = (change.key.clone(), change.expected);
                 Err(CommitError::Conflict { key, expected, found: None })
             }
-            Fault::Touched(at) if number == at => {
+            Sabotage::Touched(at) if number == at => {
                 for (key, value) in keys(&self.overlay, "/registry/").await {
                     self.meddle(&key, value).await;
                 }
                 self.overlay.commit(transaction).await
             }
-            Fault::LostBefore(at) if number == at => Err(lost()),
-            Fault::LostAfter(at) if number == at => {
+            Sabotage::LostBefore(at) if number == at => Err(lost()),
+            Sabotage::LostAfter(at) if number == at => {
                 self.overlay.commit(transaction).await?;
                 Err(lost())
             }
-            Fault::LostAndLate(at) if number == at => {
+            Sabotage::LostAndLate(at) if number == at => {
                 // The first read looks the record up; the second one starts the next attempt.
                 *lock(&self.late) = Some((transaction.clone(), 2));
                 Err(lost())
             }
-            Fault::LockLost(at) if number == at => {
+            Sabotage::LockLost(at) if number == at => {
                 self.take_lock("bob@elsewhere").await;
                 self.overlay.commit(transaction).await
             }
-            Fault::LostToAnother(at) if number == at => {
+            Sabotage::LostToAnother(at) if number == at => {
                 self.overlay.commit(transaction).await?;
                 for change in &transaction.changes {
                     if let Action::Put(value) = &change.action

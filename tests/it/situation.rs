@@ -4,7 +4,7 @@ use netsurgeon::operation::{Status, Summary, Work as _};
 use netsurgeon::renumber::run::situation::Situation;
 
 use crate::harness::Bench;
-use crate::saboteur::{Fault, Saboteur};
+use crate::saboteur::{Sabotage, Saboteur};
 
 fn summary(status: Status) -> Summary {
     Summary { kind: "renumber".into(), status, ..Summary::default() }
@@ -94,9 +94,9 @@ async fn operation_stopped_while_retiring_offers_only_completion() {
         let no_return = bench.no_return().unwrap();
         bench.run(&store, Some(no_return + 1)).await.expect("a run");
         for (commit, status) in [(2, Status::Stopped), (3, Status::Running), (1, Status::Paused)] {
-            store.arm(Fault::Stop(commit));
+            store.arm(Sabotage::Stop(commit));
             bench.run(&store, Some(no_return + 2)).await.expect_err("it stops");
-            store.arm(Fault::None);
+            store.arm(Sabotage::None);
             let found = situation(&bench, &store, &summary(status)).await;
             assert!(found.phases.retired > 0 && found.phases.held > 0, "{}: {:?}", bench.name, found.phases);
             assert_only_forward(&found, &bench.name);
@@ -127,9 +127,9 @@ async fn interrupted_rollback_offers_only_rollback() {
     for bench in Bench::all().await {
         let store = bench.fresh().await;
         bench.run(&store, bench.plan.work.soak_stage()).await.expect("a run");
-        store.arm(Fault::Stop(4));
+        store.arm(Sabotage::Stop(4));
         bench.unwind(&store).await.expect_err("it stops");
-        store.arm(Fault::None);
+        store.arm(Sabotage::None);
         let back = Summary { back: true, ..summary(Status::RollingBack) };
         let found = situation(&bench, &store, &back).await;
         assert!(found.back && found.status == Status::Interrupted, "{found:?}");

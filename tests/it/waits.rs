@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use netsurgeon::operation::{
     Action, Ambient as _, Answer, Applied, Checkpoint, Closed, Doing, Effect, Environment, Event, Executor,
-    Failure, Fault, Journal, Manual, Observed, Observer, Records, Report, Silent, Stage, State, Step, StepId,
-    Stop, Summary, SystemAmbient, Wait, WaitKind, Work,
+    Journal, Manual, Observed, Observer, Records, Report, RunFailure, Silent, Stage, State, Step, StepFault,
+    StepId, Stop, Summary, SystemAmbient, Wait, WaitKind, Work,
 };
 use netsurgeon::store::memory::MemoryStore;
 use serde::Serialize;
@@ -126,16 +126,16 @@ impl World {
 
 #[async_trait]
 impl Environment<Note> for World {
-    async fn apply(&self, doing: &Doing<'_, Note>) -> Result<Applied, Fault> {
+    async fn apply(&self, doing: &Doing<'_, Note>) -> Result<Applied, StepFault> {
         self.note(&doing.step.to_string());
         Ok(Applied::NOTHING)
     }
 
-    async fn observe(&self, _doing: &Doing<'_, Note>) -> Result<Observed, Fault> {
+    async fn observe(&self, _doing: &Doing<'_, Note>) -> Result<Observed, StepFault> {
         Ok(Observed::NotDone)
     }
 
-    async fn wait(&self, wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), Fault> {
+    async fn wait(&self, wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), StepFault> {
         let is_second = wait.batch == Some(1);
         if wait.kind == Awaited::Barrier && is_second {
             self.waits.send_replace(true);
@@ -149,15 +149,15 @@ impl Environment<Note> for World {
         if wait.kind == Awaited::Verify && !is_second && self.verify != Verify::Over {
             self.waits.subscribe().wait_for(|waits| *waits).await.expect("the sender lives");
             if self.verify == Verify::Fails {
-                return Err(Fault::Halt("a node is silent".into()));
+                return Err(StepFault::Halt("a node is silent".into()));
             }
         }
         self.note(&format!("{}/{}", wait.kind.name(), wait.batch.unwrap()));
         Ok(())
     }
 
-    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
-        Err(Fault::Halt(manual.what.clone()))
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, StepFault> {
+        Err(StepFault::Halt(manual.what.clone()))
     }
 }
 
@@ -174,7 +174,7 @@ impl Bench {
         Journal::open(&self.0, "one", "op").await.expect("a journal").0
     }
 
-    async fn run(&self, world: &World, gate: Option<&dyn Checkpoint>) -> Result<Report, Failure> {
+    async fn run(&self, world: &World, gate: Option<&dyn Checkpoint>) -> Result<Report, RunFailure> {
         self.run_until(world, gate, Stop::never()).await
     }
 
@@ -183,7 +183,7 @@ impl Bench {
         world: &World,
         gate: Option<&dyn Checkpoint>,
         stop: Stop,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Report, RunFailure> {
         let (mut journal, mut silent) = (self.journal().await, Silent);
         let ledger = journal.in_store(&self.0, &[]);
         let executor = Executor::new(&ledger, world, &SystemAmbient, &mut silent, &mut journal);
@@ -287,11 +287,11 @@ struct Patient;
 
 #[async_trait]
 impl Environment<Note> for Patient {
-    async fn apply(&self, _doing: &Doing<'_, Note>) -> Result<Applied, Fault> {
+    async fn apply(&self, _doing: &Doing<'_, Note>) -> Result<Applied, StepFault> {
         Ok(Applied::NOTHING)
     }
 
-    async fn observe(&self, _doing: &Doing<'_, Note>) -> Result<Observed, Fault> {
+    async fn observe(&self, _doing: &Doing<'_, Note>) -> Result<Observed, StepFault> {
         Ok(Observed::NotDone)
     }
 
@@ -299,12 +299,12 @@ impl Environment<Note> for Patient {
         Some(HOUR)
     }
 
-    async fn wait(&self, wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), Fault> {
-        Err(Fault::Halt(format!("nothing to observe: {}", wait.until)))
+    async fn wait(&self, wait: &Wait<Awaited>, _: Records<'_>) -> Result<(), StepFault> {
+        Err(StepFault::Halt(format!("nothing to observe: {}", wait.until)))
     }
 
-    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, Fault> {
-        Err(Fault::Halt(manual.what.clone()))
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, StepFault> {
+        Err(StepFault::Halt(manual.what.clone()))
     }
 }
 
@@ -321,7 +321,7 @@ impl Observer for Told {
 }
 
 /// Resumes; returns the reported durations, in seconds.
-async fn soak(bench: &Bench, clock: &Paused, stop: Stop) -> (Result<Report, Failure>, Vec<u64>) {
+async fn soak(bench: &Bench, clock: &Paused, stop: Stop) -> (Result<Report, RunFailure>, Vec<u64>) {
     let (mut journal, mut told) = (bench.journal().await, Told::default());
     let ledger = journal.in_store(&bench.0, &[]);
     let executor = Executor::new(&ledger, &Patient, clock, &mut told, &mut journal);

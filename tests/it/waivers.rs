@@ -3,9 +3,9 @@
 
 use async_trait::async_trait;
 use netsurgeon::operation::{
-    Action, Answer, Applied, Doing, Effect, Environment, Executor, Failure, Fault, Journal, Kind,
-    LeaseHolder, Manual, NoWait, Observed, OperationError, Plan, Records, Report, Silent, Stage, State, Step,
-    StepId, SystemAmbient, Wait, Waiver, Work,
+    Action, Answer, Applied, Doing, Effect, Environment, Executor, Journal, LeaseHolder, Manual, NoWait,
+    Observed, OperationError, OperationKind, Plan, Records, Report, RunFailure, Silent, Stage, State, Step,
+    StepFault, StepId, SystemAmbient, Wait, Waiver, Work,
 };
 use netsurgeon::store::Revision;
 use netsurgeon::store::memory::MemoryStore;
@@ -24,7 +24,7 @@ impl Effect for Nothing {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Asking {}
 
-impl Kind for Asking {
+impl OperationKind for Asking {
     const NAME: &'static str = "asking";
     const VERSION: u32 = 1;
 }
@@ -55,24 +55,24 @@ struct Operator;
 
 #[async_trait]
 impl Environment<Nothing> for Operator {
-    async fn apply(&self, _: &Doing<'_, Nothing>) -> Result<Applied, Fault> {
+    async fn apply(&self, _: &Doing<'_, Nothing>) -> Result<Applied, StepFault> {
         Ok(Applied::NOTHING)
     }
 
-    async fn observe(&self, _: &Doing<'_, Nothing>) -> Result<Observed, Fault> {
+    async fn observe(&self, _: &Doing<'_, Nothing>) -> Result<Observed, StepFault> {
         Ok(Observed::NotDone)
     }
 
-    async fn wait(&self, wait: &Wait<NoWait>, _: Records<'_>) -> Result<(), Fault> {
-        Err(Fault::Halt(wait.until.clone()))
+    async fn wait(&self, wait: &Wait<NoWait>, _: Records<'_>) -> Result<(), StepFault> {
+        Err(StepFault::Halt(wait.until.clone()))
     }
 
-    async fn manual(&self, _: &Manual, back: bool) -> Result<Answer, Fault> {
+    async fn manual(&self, _: &Manual, back: bool) -> Result<Answer, StepFault> {
         Ok(if back { Answer::Open } else { Answer::Confirmed })
     }
 }
 
-async fn go(store: &MemoryStore, back: bool) -> Result<Report, Failure> {
+async fn go(store: &MemoryStore, back: bool) -> Result<Report, RunFailure> {
     let (mut journal, mut silent) = (Journal::open(store, "c", "op").await.expect("a journal").0, Silent);
     let ledger = journal.in_store(store, &[]);
     let mut executor = Executor::new(&ledger, &Operator, &SystemAmbient, &mut silent, &mut journal);

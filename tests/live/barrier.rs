@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use netsurgeon::ip::Family;
-use netsurgeon::kube_api::{Barrier, BarrierError, Cluster as Api, ClusterOptions as ApiOptions, Reach};
+use netsurgeon::kube_api::{
+    Barrier, BarrierError, BarrierRoute, Cluster as Api, ClusterOptions as ApiOptions,
+};
 use serde_json::{Value, json};
 
 use super::api_servers::admin;
@@ -13,7 +15,7 @@ use super::rig::process::wait_until;
 use super::rig::proxy::{KubeProxy, ProxyMode, ProxyOptions};
 use super::rig::run::says;
 
-fn barrier(reach: Reach, seconds: u64) -> Barrier {
+fn barrier(reach: BarrierRoute, seconds: u64) -> Barrier {
     Barrier {
         namespace: "kube-system".into(),
         operation: "test".into(),
@@ -64,12 +66,14 @@ async fn barrier_is_crossed_in_the_bitmap_era() {
 }
 
 async fn is_crossed(cluster: &Cluster, api: &Api, mode: ProxyMode) {
-    for (reach, through) in [(Reach::Direct, false), (Reach::NodeProxy, true), (Reach::Auto, false)] {
+    for (reach, through) in
+        [(BarrierRoute::Direct, false), (BarrierRoute::NodeProxy, true), (BarrierRoute::Auto, false)]
+    {
         for _ in 0..5 {
             let crossed = api.barrier(&barrier(reach, 30)).await.unwrap();
             let names: Vec<&str> = crossed.nodes.iter().map(|passage| passage.node.as_str()).collect();
             assert_eq!(names, ["node-1", "node-2"], "{mode:?} {reach:?}");
-            if reach != Reach::Auto {
+            if reach != BarrierRoute::Auto {
                 assert!(crossed.nodes.iter().all(|passage| passage.through_api_server == through));
             }
             let slowest = crossed.nodes.iter().map(|passage| passage.after).max();
@@ -81,7 +85,7 @@ async fn is_crossed(cluster: &Cluster, api: &Api, mode: ProxyMode) {
 
 async fn paused_kube_proxy_is_named(cluster: &Cluster, proxy: &mut KubeProxy, api: &Api) {
     proxy.pause();
-    for reach in [Reach::Direct, Reach::NodeProxy, Reach::Auto] {
+    for reach in [BarrierRoute::Direct, BarrierRoute::NodeProxy, BarrierRoute::Auto] {
         let error = api.barrier(&barrier(reach, 4)).await.unwrap_err();
         println!("{reach:?}: {error}");
         let BarrierError::NotCrossed { count, of, silent, .. } = &error else { panic!("{error}") };
@@ -90,17 +94,17 @@ async fn paused_kube_proxy_is_named(cluster: &Cluster, proxy: &mut KubeProxy, ap
         assert_nothing_left(cluster).await;
     }
     let without = BTreeSet::from(["node-2".to_string()]);
-    let crossed = api.barrier(&Barrier { without, ..barrier(Reach::Auto, 30) }).await.unwrap();
+    let crossed = api.barrier(&Barrier { without, ..barrier(BarrierRoute::Auto, 30) }).await.unwrap();
     assert_eq!(crossed.nodes.len(), 1);
     proxy.resume();
-    api.barrier(&barrier(Reach::Auto, 60)).await.unwrap();
+    api.barrier(&barrier(BarrierRoute::Auto, 60)).await.unwrap();
 }
 
 /// A frozen process, whose operation another process resumed, treats the other's sentinel as its own leftover and deletes it.
 async fn barrier_recreates_a_deleted_sentinel(cluster: &Cluster, proxy: &mut KubeProxy, api: &Api) {
     proxy.pause();
     let other = admin(cluster).await;
-    let waiting = tokio::spawn(async move { other.barrier(&barrier(Reach::Direct, 60)).await });
+    let waiting = tokio::spawn(async move { other.barrier(&barrier(BarrierRoute::Direct, 60)).await });
     let sentinels = async || {
         let services = cluster.api.list("/api/v1/namespaces/kube-system/services").await;
         services.iter().map(|service| service["metadata"]["name"].to_string()).collect::<Vec<_>>()
@@ -109,7 +113,7 @@ async fn barrier_recreates_a_deleted_sentinel(cluster: &Cluster, proxy: &mut Kub
         sentinels().await.pop().ok_or_else(|| "none".to_string())
     })
     .await;
-    api.barrier(&barrier(Reach::Direct, 1)).await.expect_err("a kube-proxy is frozen");
+    api.barrier(&barrier(BarrierRoute::Direct, 1)).await.expect_err("a kube-proxy is frozen");
     assert!(!sentinels().await.contains(&first), "it was deleted as a leftover");
     proxy.resume();
     waiting.await.expect("the task ends").expect("the barrier is crossed");
@@ -132,7 +136,7 @@ async fn barrier_waits_until_the_allocator_has_an_address() {
         let spec = json!({"clusterIP": format!("10.96.0.{last}"), "ports": [{"port": 80}]});
         cluster.api.create_service("default", &format!("web-{last}"), spec).await;
     }
-    let waiting = tokio::spawn(async move { api.barrier(&barrier(Reach::Direct, 30)).await });
+    let waiting = tokio::spawn(async move { api.barrier(&barrier(BarrierRoute::Direct, 30)).await });
     wait_until("an address was refused", Duration::from_mins(1), async || {
         let (_, metrics) = cluster.ask("/metrics").await?;
         let is_refusal = |line: &&str| {
@@ -161,7 +165,7 @@ async fn node_behind_a_firewall_is_asked_through_the_api_server(cluster: &Cluste
     let mut worker = namespace.work("client", move |_| async move {
         let options = ApiOptions { kubeconfig: Some(kubeconfig), ..ApiOptions::default() };
         let api = Api::connect(&options).await.expect("the administrator connects");
-        for reach in [Reach::Direct, Reach::Auto] {
+        for reach in [BarrierRoute::Direct, BarrierRoute::Auto] {
             let outcome = api.barrier(&barrier(reach, 10)).await.map_err(|error| error.to_string());
             sender.send(outcome).expect("the test waits");
         }
@@ -205,7 +209,7 @@ async fn rules_are_in_force(mode: ProxyMode) {
         cluster.api.create_service("default", &format!("web-{round}"), spec).await;
         late += usize::from(!rules(mode, cluster.nodes[0].namespace()).contains(&address));
         let started = Instant::now();
-        api.barrier(&barrier(Reach::Auto, 60)).await.unwrap();
+        api.barrier(&barrier(BarrierRoute::Auto, 60)).await.unwrap();
         println!("{mode:?}, period 10s: {:?}", started.elapsed());
         for node in &cluster.nodes {
             let rules = rules(mode, node.namespace());
@@ -238,7 +242,7 @@ async fn leftover_sentinels_are_removed(cluster: &Cluster, api: &Api) {
             .create(&json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}))
             .await;
     }
-    let error = api.barrier(&barrier(Reach::Auto, 1)).await.unwrap_err();
+    let error = api.barrier(&barrier(BarrierRoute::Auto, 1)).await.unwrap_err();
     assert!(error.to_string().contains("`node-1`"), "without a kube-proxy: {error}");
     let services = cluster.api.list("/api/v1/namespaces/kube-system/services").await;
     let names: Vec<&str> =
@@ -260,7 +264,7 @@ async fn each_family_has_its_own_barrier() {
     let object = cluster.api.get("/api/v1/nodes/node-1").await;
     println!("{}", object["status"]["addresses"]);
     for family in [Family::V4, Family::V6] {
-        let crossed = api.barrier(&Barrier { family, ..barrier(Reach::Direct, 30) }).await.unwrap();
+        let crossed = api.barrier(&Barrier { family, ..barrier(BarrierRoute::Direct, 30) }).await.unwrap();
         assert_eq!(crossed.nodes.len(), 1, "{family}");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use netsurgeon::certs::{Name, certificates, is_trusted, is_valid_for};
-use netsurgeon::kube_api::served;
+use netsurgeon::kube_api::presented_certificate;
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
@@ -16,7 +16,7 @@ use super::rig::namespace::Worker;
 use super::rig::process::{Process, wait_until};
 use super::rig::proxy::ProxyMode;
 use super::rig::run::says;
-use super::serving::{DEADLINE, NEW_RANGE, Run, Serving};
+use super::serving_cluster::{DEADLINE, NEW_RANGE, Run, Serving};
 
 /// A kube-proxy retries its API server at least every half minute or so.
 const FOLLOWED: Duration = Duration::from_mins(2);
@@ -78,7 +78,7 @@ impl Client {
 }
 
 async fn connect(address: &str, authorities: &[Vec<u8>]) -> Result<(), String> {
-    let chain = served(&format!("{address}:443"), None).await?;
+    let chain = presented_certificate(&format!("{address}:443"), None).await?;
     is_trusted(&chain[0], &chain[1..], authorities, OffsetDateTime::now_utc())
         .map_err(|error| error.to_string())?;
     is_valid_for(&chain[0], &Name::Address(address.parse().unwrap())).map_err(|error| error.to_string())

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
 use super::rig::run::says;
-use super::serving::{NEW_RANGE, SERVICES, Serving, Watched};
+use super::serving_cluster::{NEW_RANGE, SERVICES, Serving, Watched};
 
 /// Services that are deleted during the move; none of them is probed.
 const DOOMED: usize = 4;

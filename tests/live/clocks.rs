@@ -11,7 +11,7 @@ use time::format_description::well_known::Rfc3339;
 use super::killed::Lab;
 use super::rig::cluster::Era;
 use super::rig::run::{Run, run, says};
-use super::serving::{ENDING, NEW_RANGE, command};
+use super::serving_cluster::{ENDING, NEW_RANGE, command};
 
 const DAY: i64 = 24 * 60 * 60;
 

@@ -9,7 +9,7 @@ use super::rig::cluster::{ClusterOptions, Era};
 use super::rig::proxy::ProxyMode;
 use super::rig::run::says;
 use super::rig::workspace::Workspace;
-use super::serving::{NEW_RANGE, Serving, run};
+use super::serving_cluster::{NEW_RANGE, Serving, run};
 
 /// An API server's configuration for all resources: keys of AES-GCM, by name and the byte that fills the secret.
 fn configuration(keys: &[(&str, u8)]) -> String {

@@ -16,7 +16,7 @@ use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::rig::run::says;
 use super::roles;
-use super::serving::{DEADLINE, ENDING, Run, Serving, Watched, lines_of, run};
+use super::serving_cluster::{DEADLINE, ENDING, Run, Serving, Watched, lines_of, run};
 
 const NAMESPACE: &str = "netsurgeon-evidence";
 /// How long each node listens at least, in seconds.

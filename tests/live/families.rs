@@ -6,7 +6,7 @@ use super::guard::{guard, told};
 use super::rig::cluster::{ClusterOptions, Era};
 use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
-use super::serving::Serving;
+use super::serving_cluster::Serving;
 
 #[tokio::test]
 async fn each_family_is_renumbered_alone() {

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::killed::{Lab, Standing, forget, is_soak, settled};
 use super::rig::cluster::Era;
 use super::rig::process::wait_until;
-use super::serving::{NEW_RANGE, Watched, command, lines_of};
+use super::serving_cluster::{NEW_RANGE, Watched, command, lines_of};
 
 const DEADLINE: Duration = Duration::from_mins(2);
 /// How long the lock of the frozen process outlives the freeze, in seconds.

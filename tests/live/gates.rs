@@ -12,7 +12,7 @@ use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
 use super::rig::run::says;
-use super::serving::{DEADLINE, NEW_RANGE, Run, SERVICES, Serving, lines_of};
+use super::serving_cluster::{DEADLINE, NEW_RANGE, Run, SERVICES, Serving, lines_of};
 
 /// `web`, the Services beside it, and `kubernetes`.
 const ALL: u64 = SERVICES as u64 + 2;

@@ -12,7 +12,7 @@ use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
 use super::rig::run::says;
-use super::serving::{DEADLINE, Serving};
+use super::serving_cluster::{DEADLINE, Serving};
 
 fn path(name: &str) -> String {
     format!("/api/v1/namespaces/default/services/{name}")

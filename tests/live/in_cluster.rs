@@ -8,13 +8,13 @@ use http::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::copies;
+use super::outputs::{Page, ask};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::etcd::EtcdOptions;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
-use super::serving::{DEADLINE, SERVICES, Serving, Watched, lines_of};
-use super::watched::{Page, ask};
+use super::selectorless_services;
+use super::serving_cluster::{DEADLINE, SERVICES, Serving, Watched, lines_of};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/netsurgeon-guard";
 /// Where a Pod has its service account: `ServiceAccountAdmission` mounts it (`plugin/pkg/admission/serviceaccount/admission.go`,
@@ -224,8 +224,14 @@ async fn guard_works_with_the_permissions_and_files_of_its_manifests() {
     let mut serving = Serving::start_on(options, ProxyMode::Nftables).await;
     let spec = json!({"type": "NodePort", "clusterIP": "10.96.2.9"});
     serving.cluster.create_echo_service("np", &json!({"app": "web"}), &spec).await;
-    let web = copies::endpoints(&serving, "web").await;
-    copies::create(&serving, "by-hand", json!({"type": "NodePort", "clusterIP": "10.96.2.10"}), &web).await;
+    let web = selectorless_services::endpoints(&serving, "web").await;
+    selectorless_services::create(
+        &serving,
+        "by-hand",
+        json!({"type": "NodePort", "clusterIP": "10.96.2.10"}),
+        &web,
+    )
+    .await;
     let spec = install(&serving).await;
     refused_what_it_does_not_need(&serving).await;
     let mut one = Pod::start(&serving, &spec, "one").await;
@@ -277,8 +283,8 @@ async fn one_of_two_repairs(serving: &Serving, one: &mut Pod, two: &mut Pod) {
     let change = json!({"spec": {"selector": {"app": "web", "tier": "a"}}});
     serving.cluster.api.merge("/api/v1/namespaces/default/services/np", &change).await;
     one.says("repaired shadow-follows default/np", 1).await;
-    let web = copies::endpoints(serving, "web").await;
-    copies::change(serving, "by-hand", web.get(..1).expect("an endpoint")).await;
+    let web = selectorless_services::endpoints(serving, "web").await;
+    selectorless_services::change(serving, "by-hand", web.get(..1).expect("an endpoint")).await;
     one.says("repaired shadow-follows default/by-hand", 1).await;
     assert_eq!((one.repairs(), two.repairs()), (3, 0));
 

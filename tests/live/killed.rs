@@ -20,7 +20,7 @@ use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
 use super::rig::proxy::{KubeProxy, ProxyMode};
 use super::rig::run::says;
-use super::serving::{ENDING, LOOK, NEW_RANGE, command, run};
+use super::serving_cluster::{ENDING, LOOK, NEW_RANGE, command, run};
 
 const OLD_RANGE: &str = "10.96.0.0/16";
 /// How long the first process that is killed at a random instant lives, at most; each one that continues the same work may live

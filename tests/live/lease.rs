@@ -6,7 +6,7 @@ use serde_json::json;
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
 use super::rig::run::says;
-use super::serving::{Serving, lines_of};
+use super::serving_cluster::{Serving, lines_of};
 
 #[tokio::test]
 async fn renumber_stops_when_another_operation_takes_the_lease() {

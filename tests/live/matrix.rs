@@ -3,16 +3,16 @@
 //!
 //! `make test` runs half of the cells: each era with each mode, each era with each hold, each mode with each hold.
 
-use netsurgeon::preflight::renumber::room::Moves;
+use netsurgeon::preflight::renumber::etcd_room::Moves;
 use netsurgeon::renumber::Hold;
 use serde_json::{Value, json};
 
-use super::copies::gone;
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
 use super::rig::run::says;
-use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving};
+use super::selectorless_services::gone;
+use super::serving_cluster::{DEADLINE, NEW_RANGE, SERVICES, Serving};
 
 /// How many Services are created to find the range of new addresses.
 const NEW_SERVICES: usize = 12;

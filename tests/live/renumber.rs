@@ -8,7 +8,7 @@ use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
 use super::rig::run::{has_line, says};
-use super::serving::{DEADLINE, NEW_RANGE, SERVICES, Serving, lines_of};
+use super::serving_cluster::{DEADLINE, NEW_RANGE, SERVICES, Serving, lines_of};
 
 #[tokio::test]
 async fn rollback_keeps_changes_of_other_clients() {

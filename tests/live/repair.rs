@@ -16,7 +16,7 @@ use time::format_description::well_known::Rfc3339;
 use super::killed::Lab;
 use super::rig::cluster::Era;
 use super::rig::process::wait_until;
-use super::serving::{ENDING, NEW_RANGE, command};
+use super::serving_cluster::{ENDING, NEW_RANGE, command};
 
 /// The range of the Services in between.
 const MIDDLE_RANGE: &str = "10.150.0.0/16";

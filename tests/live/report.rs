@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
-use super::serving::{SERVICES, Serving};
+use super::serving_cluster::{SERVICES, Serving};
 
 /// The browser's view of a page, and its complaints.
 struct Seen {

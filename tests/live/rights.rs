@@ -8,15 +8,15 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use super::corners::path;
+use super::client_changes::path;
+use super::outputs::{Page, ask};
 use super::rig::cluster::{ClusterOptions, Era};
 use super::rig::etcd::EtcdOptions;
 use super::rig::process::wait_until;
 use super::rig::programs::{ETCD_VERSION, built};
 use super::rig::proxy::ProxyMode;
 use super::rig::run::says;
-use super::serving::{DEADLINE, NEW_RANGE, Run, Serving, Watched, lines_of, run};
-use super::watched::{Page, ask};
+use super::serving_cluster::{DEADLINE, NEW_RANGE, Run, Serving, Watched, lines_of, run};
 
 const KUBEADM: &str = "/etc/kubernetes/pki";
 

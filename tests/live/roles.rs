@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::Method;
 use netsurgeon::ip::Family;
-use netsurgeon::kube_api::{Barrier, BarrierError, Cluster as Client, Node, Reach};
+use netsurgeon::kube_api::{Barrier, BarrierError, BarrierRoute, Cluster as Client, Node};
 use serde_json::{Value, json};
 
 use super::api_servers::connected;
@@ -13,7 +13,7 @@ use super::rig::cluster::Era;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::rig::run::{has_line, says};
-use super::serving::{DEADLINE, NEW_RANGE, Run, Serving, run};
+use super::serving_cluster::{DEADLINE, NEW_RANGE, Run, Serving, run};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// The group of `deploy/rbac.yaml`.
@@ -232,7 +232,7 @@ async fn asking_nodes_through_the_api_server_needs_the_optional_role() {
         namespace: "kube-system".into(),
         operation: "test".into(),
         family: Family::V4,
-        reach: Reach::NodeProxy,
+        reach: BarrierRoute::NodeProxy,
         deadline: Duration::from_secs(seconds),
         without: BTreeSet::new(),
     };
@@ -240,7 +240,7 @@ async fn asking_nodes_through_the_api_server_needs_the_optional_role() {
     let error = client.barrier(&barrier(1)).await.unwrap_err();
     let BarrierError::NotCrossed { silent, of: 2, .. } = &error else { panic!("{error}") };
     assert!(silent.iter().all(|node| has_line(&node.seen, &role)), "{error}");
-    let direct = Barrier { reach: Reach::Auto, ..barrier(60) };
+    let direct = Barrier { reach: BarrierRoute::Auto, ..barrier(60) };
     client.barrier(&direct).await.expect("the nodes are reached directly");
     let kubelet = client.kubelet_dns("node-1").await.unwrap_err();
     says(&kubelet, &role);

@@ -15,7 +15,7 @@ use super::rig::programs::{ETCD_VERSION, built};
 use super::rig::proxy::ProxyMode;
 use super::rig::relay::Relay;
 use super::rig::report::Target;
-use super::serving::{DEADLINE, Run, Serving, Watched, lines_of, run};
+use super::serving_cluster::{DEADLINE, Run, Serving, Watched, lines_of, run};
 
 /// The runbook's name of the operation.
 const OPERATION: &str = "renumber-20261121T155810Z-490a";

@@ -7,7 +7,7 @@ use super::rig::api::Api;
 use super::rig::cluster::Era;
 use super::rig::memory::{take_peak, under_time};
 use super::rig::proxy::ProxyMode;
-use super::serving::{NEW_RANGE, Run, Serving, lines_of, run};
+use super::serving_cluster::{NEW_RANGE, Run, Serving, lines_of, run};
 
 /// Characters that clear a screen, reverse text, and start a line.
 const HOSTILE: &str = "\u{1b}[2J\u{9b}31m\u{202e}\nerror: all is lost\u{7}";

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::rig::cluster::Era;
 use super::rig::proxy::ProxyMode;
 use super::rig::run::says;
-use super::serving::{NEW_RANGE, SERVICES, Serving};
+use super::serving_cluster::{NEW_RANGE, SERVICES, Serving};
 
 const TIERS: [&str; 3] = ["dev", "web", "core"];
 /// The object that names each of these Services, which have the tier `dev` by their label.

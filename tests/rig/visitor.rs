@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use netsurgeon::nameserver::{Kind, Server};
+use netsurgeon::nameserver::{RecordKind, Server};
 use rand::seq::IndexedRandom as _;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -111,8 +111,8 @@ impl Drop for Visitor {
 }
 
 async fn visit(name: &str, resolver: &Server, connector: &TlsConnector) -> Result<String, String> {
-    let answer = resolver.resolve(name, Kind::A).await.map_err(|error| error.to_string())?;
-    let addresses = answer.of(Kind::A);
+    let answer = resolver.resolve(name, RecordKind::A).await.map_err(|error| error.to_string())?;
+    let addresses = answer.of(RecordKind::A);
     let address = addresses.choose(&mut rand::rng()).ok_or("the name has no address")?;
     let failed = |error: std::io::Error| format!("{address}: {error}");
     let stream = TcpStream::connect(format!("{address}:443")).await.map_err(failed)?;

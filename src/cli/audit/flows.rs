@@ -11,14 +11,14 @@ use tokio::sync::mpsc;
 use super::AuditArgs;
 use crate::audit::Old;
 use crate::audit::evidence::{Client, Evidence, Seen, Used, VERSION, moment};
-use crate::audit::published::publish;
+use crate::audit::evidence_document::publish;
 use crate::cli::output::{counted, table};
 use crate::cli::{Context, Outcome};
 use crate::host;
 use crate::host::conntrack::flows_to;
 use crate::host::conntrack_events::{Beginnings, Heard};
 use crate::ip::ServiceCidr;
-use crate::session::{Failure, Kind};
+use crate::session::{ExitKind, Failure};
 
 /// Maximum duration of one wait for events. It limits how late a result is sent, and how late the observation ends after the
 /// receiver is closed.
@@ -79,7 +79,7 @@ pub(super) async fn run(context: &Context, args: &AuditArgs, old: Old) -> Result
     let looked =
         looking.await.map_err(|error| Failure::refused(format!("cannot check connections: {error}")))?;
     looked.map_err(|error| {
-        Failure::new(Kind::Refused, error)
+        Failure::new(ExitKind::Refused, error)
             .hint("run this command on a node, as root (CAP_NET_ADMIN), in the host's network namespace")
             .hint("if the kernel has no `/proc/net/nf_conntrack`, install the program `conntrack`, also in the image of deploy/evidence.yaml")
     })?;

@@ -1,10 +1,10 @@
 //! `netsurgeon audit`: finds addresses of an old Service range, and the range itself.
 
+pub(super) mod evidence;
 pub(super) mod flows;
-pub(super) mod gathered;
-mod here;
-mod moved;
-mod stored;
+mod host;
+mod moves;
+mod objects;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ pub struct AuditArgs {
     #[command(flatten)]
     flows: flows::FlowArgs,
     #[command(flatten)]
-    gather: gathered::GatherArgs,
+    gather: evidence::GatherArgs,
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
@@ -77,12 +77,12 @@ pub struct AuditArgs {
 pub async fn run(context: &Context, args: &AuditArgs) -> Result<Outcome, Failure> {
     let old = Old::new(args.old.clone());
     if args.gather.gather {
-        return gathered::run(context, args).await;
+        return evidence::run(context, args).await;
     }
     if args.flows.flows {
         return flows::run(context, args, old).await;
     }
-    if args.host { here::run(context, args, old).await } else { stored::run(context, args, &old).await }
+    if args.host { host::run(context, args, old).await } else { objects::run(context, args, &old).await }
 }
 
 /// Returns the findings as one table for each severity. After each table, the text explains the kinds of places in the table. The

@@ -15,7 +15,7 @@ use crate::cli::file::at;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
 use crate::ip::ServiceCidr;
-use crate::kube_api::served;
+use crate::kube_api::presented_certificate;
 use crate::session::Failure;
 use crate::survey::Finding;
 
@@ -56,14 +56,14 @@ pub struct ShowArgs {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct CertificatesOutput {
     version: u8,
-    certificates: Vec<ShownCertificate>,
+    certificates: Vec<CertificateOutput>,
     findings: Vec<Finding>,
 }
 
 #[derive(Serialize)]
-struct ShownCertificate {
+struct CertificateOutput {
     /// The file or the server that the certificate comes from.
     file: String,
     /// Position of the certificate in the file, counted from 1.
@@ -75,7 +75,7 @@ struct ShownCertificate {
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let now = now();
-    let mut shown = Shown { version: 1, certificates: Vec::new(), findings: Vec::new() };
+    let mut shown = CertificatesOutput { version: 1, certificates: Vec::new(), findings: Vec::new() };
     let paths: Vec<PathBuf> = args.paths.iter().chain(&args.pki).cloned().collect();
     if args.server.is_empty() || !paths.is_empty() {
         for file in files(&paths)? {
@@ -86,7 +86,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
         }
     }
     for server in &args.server {
-        let chain = served(server, None).await;
+        let chain = presented_certificate(server, None).await;
         let chain = chain.map_err(at(Path::new(server)))?;
         let text: String = chain.iter().map(|der| to_pem(der)).collect();
         shown.add(args, server, &text, true, now)?;
@@ -99,7 +99,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
 }
 
 /// Returns a finding if ranges are given and no certificate belongs to an API server.
-fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
+fn nobody_serves(shown: &CertificatesOutput, args: &ShowArgs) -> Option<Finding> {
     let there_is = shown.certificates.iter().any(|one| one.certificate.is_of_an_api_server());
     (!args.cidr.is_empty() && !there_is).then(|| {
         Finding::error("certificate-not-found", "API server").says(
@@ -108,7 +108,7 @@ fn nobody_serves(shown: &Shown, args: &ShowArgs) -> Option<Finding> {
     })
 }
 
-impl ShownCertificate {
+impl CertificateOutput {
     fn text(&self, now: OffsetDateTime) -> String {
         let Self { file, number, certificate } = self;
         let issuer = if certificate.issuer == certificate.subject { "itself" } else { &certificate.issuer };
@@ -138,7 +138,7 @@ impl ShownCertificate {
     }
 }
 
-impl Shown {
+impl CertificatesOutput {
     /// Adds the certificates in a text, and their findings.
     fn add(
         &mut self,
@@ -162,7 +162,7 @@ impl Shown {
             if certificate.is_of_an_api_server() {
                 self.findings.extend(lacking(&certificate, &subject, &args.cidr));
             }
-            self.certificates.push(ShownCertificate { file: file.to_string(), number, certificate });
+            self.certificates.push(CertificateOutput { file: file.to_string(), number, certificate });
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::cli::file::at;
 use crate::cli::output::{Output, counted};
 use crate::cli::{Context, Outcome, findings};
 use crate::ip::ServiceCidr;
-use crate::kube_api::served;
+use crate::kube_api::presented_certificate;
 use crate::session::Failure;
 use crate::survey::{Finding, Severity};
 
@@ -153,7 +153,7 @@ impl VerifyArgs {
         for server in &asked.servers {
             let mut last = None;
             for name in [None, Some(NAME)] {
-                match served(server, name).await {
+                match presented_certificate(server, name).await {
                     Ok(chain) if last.as_ref() == Some(&chain) => {}
                     Ok(chain) => {
                         self.judge(&mut verified, asked, server, name, &chain);

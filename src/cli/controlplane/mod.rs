@@ -1,8 +1,8 @@
 //! `netsurgeon controlplane`: shows and changes the Service range in the flags of API servers and controller managers, and
 //! changes the address of the cluster DNS in the configuration of kubelets.
 
-mod changing;
-mod elsewhere;
+mod distribution;
+mod file_change;
 mod set_dns;
 mod set_range;
 mod show;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::changing::{ChangedFile, ConsentArgs, Words, change};
-use super::elsewhere;
+use super::distribution;
+use super::file_change::{ChangedFile, ConsentArgs, Words, change};
 use crate::cli::file::at;
 use crate::cli::{Context, Outcome};
 use crate::ip::is_link_local;
@@ -48,8 +48,8 @@ pub struct SetDnsArgs {
 /// Runs the command.
 pub(super) fn run(context: &Context, args: &SetDnsArgs) -> Result<Outcome, Failure> {
     let to = args.to.to_string();
-    elsewhere::refuse_generated_kubelet_file(&args.config, args.config == Path::new(CONFIG), &to)?;
-    let file = args.changed().map_err(|failure| elsewhere::dns(failure, &to))?;
+    distribution::refuse_generated_kubelet_file(&args.config, args.config == Path::new(CONFIG), &to)?;
+    let file = args.changed().map_err(|failure| distribution::dns(failure, &to))?;
     let before = file.as_ref().map(|file| file.before.clone()).unwrap_or_default();
     let config = match args.config.as_path() {
         config if config == Path::new(CONFIG) => String::new(),

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use clap::Args;
 
-use super::changing::{ChangedFile, ConsentArgs, Words, change};
-use super::{ManifestArgs, elsewhere, ranges};
+use super::file_change::{ChangedFile, ConsentArgs, Words, change};
+use super::{ManifestArgs, distribution, ranges};
 use crate::cli::file::at;
 use crate::cli::{Context, Outcome};
 use crate::controlplane::{API_SERVER, FLAG, Manifest, duplicates, manifests};
@@ -43,7 +43,7 @@ pub struct SetRangeArgs {
 pub(super) fn run(context: &Context, args: &SetRangeArgs) -> Result<Outcome, Failure> {
     let to = &args.to;
     let folder = args.manifests.folder().ok_or_else(|| nowhere(to))?;
-    elsewhere::refuse_generated_manifests(&folder, to)?;
+    distribution::refuse_generated_manifests(&folder, to)?;
     let mut files = changes(context, &folder, to)?;
     // The API server's manifest is changed last, because other components do not work while the API server restarts.
     files.sort_by_key(|file| file.component == API_SERVER);
@@ -75,7 +75,7 @@ fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile
     let found = manifests(folder)?;
     if !found.iter().any(|one| one.component == API_SERVER) {
         let text = format!("no manifest in `{}` runs `{API_SERVER}`", folder.display());
-        return Err(elsewhere::range(Failure::refused(text), to));
+        return Err(distribution::range(Failure::refused(text), to));
     }
     if let Some(first) = duplicates(&found).into_iter().next() {
         return Err(Failure::refused(format!("`{}`: {}", first.subject, first.message)).hint(
@@ -103,6 +103,6 @@ fn changes(context: &Context, folder: &Path, to: &str) -> Result<Vec<ChangedFile
 }
 
 fn nowhere(to: &str) -> Failure {
-    elsewhere::range(Failure::usage("no folder of static Pod manifests on this host"), to)
+    distribution::range(Failure::usage("no folder of static Pod manifests on this host"), to)
         .hint("if it is elsewhere, give it with `--manifests`")
 }

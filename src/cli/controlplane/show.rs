@@ -42,7 +42,7 @@ pub struct ShowArgs {
 
 /// The output of `controlplane show -o json`.
 #[derive(Serialize)]
-pub(super) struct Shown {
+pub(super) struct FlagsOutput {
     version: u8,
     pub(super) components: Vec<Seen>,
     pub(super) findings: Vec<Finding>,
@@ -72,14 +72,14 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
     }
     let mut findings = differences(&components);
     findings.extend(duplicates(&files));
-    let shown = Shown { version: 1, findings, components };
+    let shown = FlagsOutput { version: 1, findings, components };
     context.output.data(&shown, |output| shown.text(output))?;
     let count = counted(shown.components.len(), "flag", "flags");
     context.output.progress(&format!("{count}, {}", counted(shown.findings.len(), "finding", "findings")));
     Ok(findings::outcome(&shown.findings))
 }
 
-impl Shown {
+impl FlagsOutput {
     fn text(&self, output: &Output) -> String {
         let row = |one: &Seen| {
             let range = one.range.clone().unwrap_or_else(|| "not set".to_string());

@@ -9,7 +9,7 @@ use super::{CutoverRunArgs, GiveUpArgs, KeyArgs, Origin, describe, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
 use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another, of_plan};
-use crate::dns::{Cutover, KIND, PLANNED_ROLLBACK, Situation, Standing, Whereabouts};
+use crate::dns::{Cutover, KIND, NameState, PLANNED_ROLLBACK, Situation, Whereabouts};
 use crate::operation::{Plan, Status, Stuck, Summary, Waiver};
 use crate::session::gates::GateSettings;
 use crate::session::{ClusterSession, Failure, Recorded, counted, first_few};
@@ -98,7 +98,7 @@ pub struct RollbackArgs {
 
 /// The output of `dns cutover -o json` and of `dns rollback -o json`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct CutoverOutput<'a> {
     version: u8,
     operation: &'a str,
     digest: &'a str,
@@ -107,7 +107,7 @@ struct Shown<'a> {
     next_stage: Option<usize>,
     /// The command that continues the cutover.
     next: Option<String>,
-    names: &'a [Standing],
+    names: &'a [NameState],
     /// Names that were skipped in this run, each with the reason.
     skipped: Vec<String>,
     /// Names with records that another client changed after the last step for the name.
@@ -376,7 +376,7 @@ async fn undo(
 fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     let situation = ran.situation();
     let skipped = ran.skipped();
-    let shown = Shown {
+    let shown = CutoverOutput {
         version: 1,
         operation: &situation.operation,
         digest: &ran.recorded.plan.digest,

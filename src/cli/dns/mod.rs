@@ -91,7 +91,7 @@ impl CutoverRunArgs {
     async fn open(&self, context: &Context) -> Result<ClusterSession, Failure> {
         // One name never stops the others.
         let settings = self.run.settings(usize::MAX);
-        ClusterSession::open(context.voice(), self.kube.connect().await?, settings).await
+        ClusterSession::open(context.ui(), self.kube.connect().await?, settings).await
     }
 }
 
@@ -117,7 +117,7 @@ impl KeyArgs {
         let trusted = trusted.collect::<Result<Vec<_>, _>>()?.concat();
         let (seen, note) = self.seen(work, origin)?;
         if let Some(note) = note {
-            session.voice.note(&note);
+            session.ui.note(&note);
         }
         Ok(CutoverSession::new(session, key, trusted)?.measuring(seen).repeating(self.repeated(work)))
     }

@@ -16,7 +16,7 @@ use crate::kube_api::Cluster;
 use crate::operation::{ClusterRecord, Listed};
 use crate::preflight::dns;
 use crate::preflight::{self, CheckResult, Selection, Verdict};
-use crate::session::{Failure, Kind, counted, first_few, pasted};
+use crate::session::{ExitKind, Failure, counted, first_few, pasted};
 
 /// Value of `--force` that allows a soak that is shorter than the TTL.
 const SHORT_SOAK: &str = "short-soak";
@@ -106,7 +106,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let Planned { plan, left_out } = plan(&facts, &options)?;
     warn_of_left_out(context, &left_out);
     if let Some(path) = &args.save {
-        let text = serde_json::to_vec_pretty(&plan).map_err(|error| Failure::new(Kind::Bug, error))?;
+        let text = serde_json::to_vec_pretty(&plan).map_err(|error| Failure::new(ExitKind::Bug, error))?;
         write_file(path, &text, Readers::Owner)?;
         context.output.note(&format!("the plan was written to `{}`", path.display()));
     }

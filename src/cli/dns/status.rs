@@ -9,7 +9,7 @@ use crate::cli::api::KubeArgs;
 use crate::cli::output::{Tone, table};
 use crate::cli::{Context, Outcome};
 use crate::dns::answers::{Answers, query};
-use crate::dns::{Cutover, Situation, Standing};
+use crate::dns::{Cutover, NameState, Situation};
 use crate::operation::{ClusterLock, Status};
 use crate::session::{ClusterSession, Failure, Settings, if_killed, is_leased};
 
@@ -36,7 +36,7 @@ pub struct StatusArgs {
 
 /// The output of `dns status -o json`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct CutoverStatusOutput<'a> {
     version: u8,
     operation: &'a str,
     status: Status,
@@ -47,22 +47,21 @@ struct Shown<'a> {
     rollback: Option<String>,
     /// The command that continues without the skipped names.
     give_up: Option<String>,
-    names: Vec<ShownName<'a>>,
+    names: Vec<NameStateOutput<'a>>,
     /// What a rollback could not confirm, and at which server.
     unconfirmed: &'a [String],
 }
 
 #[derive(Serialize)]
-struct ShownName<'a> {
+struct NameStateOutput<'a> {
     #[serde(flatten)]
-    standing: &'a Standing,
+    standing: &'a NameState,
     observed: Answers,
 }
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
-    let session =
-        ClusterSession::open(context.voice(), args.kube.connect().await?, Settings::default()).await?;
+    let session = ClusterSession::open(context.ui(), args.kube.connect().await?, Settings::default()).await?;
     let id = chosen(&session, "status", args.operation.as_deref()).await?;
     let recorded = read(&session, &id).await?;
     let held = ClusterLock::holder(&session.api).await?;
@@ -72,7 +71,7 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
     let work = Cutover { seen: share, ..recorded.plan.work };
     let seen = query(&work, &situation, args.key.of_views(&work)?).await;
     let names = situation.names.iter().zip(seen);
-    let shown = Shown {
+    let shown = CutoverStatusOutput {
         version: 1,
         operation: &situation.operation,
         status: situation.status,
@@ -80,11 +79,11 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failur
         next: situation.next(),
         rollback: situation.rollback(),
         give_up: situation.give_up(),
-        names: names.map(|(standing, observed)| ShownName { standing, observed }).collect(),
+        names: names.map(|(standing, observed)| NameStateOutput { standing, observed }).collect(),
         unconfirmed: &situation.unconfirmed,
     };
     context.output.data(&shown, |output| {
-        let rows = shown.names.iter().map(|ShownName { standing, observed }| {
+        let rows = shown.names.iter().map(|NameStateOutput { standing, observed }| {
             let tone = if observed.difference.is_none() { Tone::Good } else { Tone::Bad };
             let note = standing.remark().or_else(|| observed.difference.clone());
             let note = note.or_else(|| observed.share_error.clone());

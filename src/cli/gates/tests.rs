@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::operation::{Checkpoint as _, Closed, Silent, Stage};
-use crate::session::Voice;
+use crate::session::Ui;
 use crate::session::gates::{Gatekeeper, Gates};
 
 #[derive(Debug, Parser)]
@@ -40,8 +40,8 @@ fn stage(batch: Option<usize>) -> Stage {
 
 /// Checks the gates as an operation does before its second batch.
 async fn pass(gates: &Gates) -> Result<(), (String, String)> {
-    let voice = Voice::new(Silent);
-    let keeper = Gatekeeper::new(gates, &voice, "renumber-1");
+    let ui = Ui::new(Silent);
+    let keeper = Gatekeeper::new(gates, &ui, "renumber-1");
     keeper.pass(&stage(Some(1))).await.map_err(|Closed { gate, reason }| (gate, reason))
 }
 
@@ -144,14 +144,14 @@ async fn invalid_gates_are_refused_before_the_start() {
 
 #[tokio::test]
 async fn until_gate_pauses_whatever_on_gate_failure_says() {
-    let voice = Voice::new(Silent);
+    let ui = Ui::new(Silent);
     for (word, otherwise) in [
         ("pause", OnFailure::Pause),
         ("rollback", OnFailure::Rollback),
         ("rollback-all", OnFailure::RollbackAll),
     ] {
         let gates = resolve(&["--until", "+1h", "--on-gate-failure", word]).unwrap();
-        let keeper = Gatekeeper::new(&gates, &voice, "renumber-1");
+        let keeper = Gatekeeper::new(&gates, &ui, "renumber-1");
         assert_eq!((keeper.on_failure("until"), keeper.on_failure("http")), (OnFailure::Pause, otherwise));
     }
 }

@@ -45,7 +45,7 @@ enum Form {
 
 /// The output of `inspect decode -o json`.
 #[derive(Serialize)]
-struct Shown {
+struct DecodedOutput {
     version: u8,
     encoding: &'static str,
     size: usize,
@@ -59,7 +59,7 @@ pub(super) fn run(context: &Context, args: &DecodeArgs) -> Result<Outcome, Failu
     if context.output.format() == Format::Table {
         context.output.yaml(&object)?;
     } else {
-        let shown = Shown { version: 1, encoding: view::encoding(&value), size: value.len(), object };
+        let shown = DecodedOutput { version: 1, encoding: view::encoding(&value), size: value.len(), object };
         context.output.data(&shown, |_| String::new())?;
     }
     Ok(Outcome::Done)

@@ -46,7 +46,7 @@ pub struct GetArgs {
 
 /// The output of `inspect get -o json`.
 #[derive(Serialize)]
-struct Shown {
+struct ObjectOutput {
     version: u8,
     store: String,
     record: RecordData,
@@ -109,7 +109,7 @@ pub(super) async fn run(context: &Context, args: &GetArgs) -> Result<Outcome, Fa
         context.output.progress(&record.text());
         context.output.yaml(&object)?;
     } else {
-        let shown = Shown { version: 1, store: opened.store.describe(), record, object };
+        let shown = ObjectOutput { version: 1, store: opened.store.describe(), record, object };
         context.output.data(&shown, |_| String::new())?;
     }
     Ok(Outcome::Done)

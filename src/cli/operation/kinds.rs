@@ -1,10 +1,10 @@
 //! The kinds of operation. Each kind has its own code that resumes, rolls back and reports an operation. Only this file
 //! distinguishes the kinds, so a new kind needs one more entry here.
 
-use super::cutting_over::Cutovers;
-use super::of_kind::OfKind;
-use super::renumbering::Renumberings;
-use super::rewriting::RangeRewrites;
+use super::cutover::Cutovers;
+use super::kind::OfKind;
+use super::renumber::Renumberings;
+use super::rewrite::RangeRewrites;
 use crate::dns;
 use crate::operation::Listed;
 use crate::renumber::{plan, ranges};

@@ -1,20 +1,20 @@
 //! `netsurgeon operation`: commands for operations of any kind ([`kinds`]) and their journals.
 
-mod cutting_over;
+mod cutover;
+mod kind;
 mod kinds;
-mod of_kind;
-mod renumbering;
-mod rewriting;
+mod renumber;
+mod rewrite;
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use self::of_kind::Next;
+use self::kind::Next;
 use super::dns::KeyArgs;
 use super::gates::GateArgs;
-use super::homes::HomeArgs;
+use super::ledger_args::LedgerArgs;
 use super::output::{can_ask, counted, table};
 use super::renumber::ApiLessArgs;
 use super::report::ReportArgs;
@@ -27,7 +27,7 @@ use crate::operation::{
 };
 use crate::renumber::run::is_open;
 use crate::session::Failure;
-use crate::session::homes::{Found, Home};
+use crate::session::ledger_place::{FoundOperation, LedgerPlace};
 use crate::session::{if_killed, in_words, lock_cluster, release, status_hint};
 
 /// How long the operation lease of `forget` lasts after the process is killed.
@@ -52,7 +52,7 @@ Examples:
       | jq -r '.operations[] | select(.status == \"interrupted\").operation'")]
 pub struct ListArgs {
     #[command(flatten)]
-    homes: HomeArgs,
+    homes: LedgerArgs,
 }
 
 /// Show the steps that an operation has started, and the state of each step
@@ -67,7 +67,7 @@ pub struct ShowArgs {
     #[arg(value_name = "ID")]
     operation: Option<String>,
     #[command(flatten)]
-    homes: HomeArgs,
+    homes: LedgerArgs,
 }
 
 /// Resume an operation from its journal
@@ -156,7 +156,7 @@ pub struct ForgetArgs {
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
-    homes: HomeArgs,
+    homes: LedgerArgs,
 }
 
 impl UndoArgs {
@@ -243,7 +243,7 @@ async fn list(context: &Context, args: &ListArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-async fn line(found: Found) -> Result<Line, Failure> {
+async fn line(found: FoundOperation) -> Result<Line, Failure> {
     let (status, progress) = found.status().await?;
     let (ledger, Listed { cluster, operation, summary }) = (found.home.ledger(), found.listed);
     Ok(Line {
@@ -260,7 +260,7 @@ async fn line(found: Found) -> Result<Line, Failure> {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct OperationOutput<'a> {
     version: u8,
     operation: &'a str,
     kind: &'a str,
@@ -275,11 +275,11 @@ struct Shown<'a> {
     /// The subjects that the operator has given up.
     given_up: &'a [Waiver],
     digest: &'a str,
-    steps: Vec<ShownStep>,
+    steps: Vec<StepOutput>,
 }
 
 #[derive(Serialize)]
-struct ShownStep {
+struct StepOutput {
     step: StepId,
     state: State,
     /// All states of the step until now, each with its time in seconds since 1970.
@@ -298,13 +298,13 @@ async fn show(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
         Ok(kind) => kind.next(&found, status, &args.homes.etcd.layout()).await,
         Err(_) => Next::default(),
     };
-    let steps = journal.records().into_iter().map(|(step, record)| ShownStep {
+    let steps = journal.records().into_iter().map(|(step, record)| StepOutput {
         step: step.clone(),
         state: record.state,
         history: record.history.clone(),
         error: record.error.clone(),
     });
-    let shown = Shown {
+    let shown = OperationOutput {
         version: 1,
         operation: &listed.operation,
         kind: &summary.kind,
@@ -349,7 +349,7 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
     }
     let claim = LeaseHolder::of_this_process(&args.operation, "remove its journal", SystemAmbient.now());
     let removed = match &found.home {
-        Home::Etcd(store) => {
+        LedgerPlace::Etcd(store) => {
             let lock = Lock::acquire(store.clone(), &found.listed.cluster, &claim, LEASE).await?;
             let removed = async {
                 // Another process could have resumed the operation before this process acquired the lease.
@@ -359,7 +359,7 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
             let removed = removed.await;
             counted(release(lock, removed).await?, "key", "keys")
         }
-        Home::Cluster(api) => {
+        LedgerPlace::Cluster(api) => {
             counted(forget_in(api, context, args, &claim).await?, "ConfigMap", "ConfigMaps")
         }
     };
@@ -375,7 +375,7 @@ async fn forget_in(
     claim: &LeaseHolder,
 ) -> Result<usize, Failure> {
     let terms = Terms { ttl: LEASE, silence: Silence::Loses, take_over: false };
-    let lock = lock_cluster(&context.voice(), api, claim, terms).await?;
+    let lock = lock_cluster(&context.ui(), api, claim, terms).await?;
     let removed = async {
         let found = ended(context, args).await?;
         let count = ClusterLedger::remove(api, &found.listed.operation).await?;
@@ -391,7 +391,7 @@ async fn forget_in(
 }
 
 /// Finds an operation. Fails if the operation has not ended, unless its record belongs to another cluster.
-async fn ended(context: &Context, args: &ForgetArgs) -> Result<Found, Failure> {
+async fn ended(context: &Context, args: &ForgetArgs) -> Result<FoundOperation, Failure> {
     let (id, found) = (&args.operation, args.homes.find(context, Some(&args.operation)).await?);
     if is_open(&found.listed.summary) && !found.is_foreign {
         if let Some(reason) = found.damage().await? {

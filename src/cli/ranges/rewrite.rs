@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::rewriting::Rewrites;
 use super::rewritten::{describe, show};
-use crate::cli::homes::HomeArgs;
-use crate::cli::run_args::LockArgs;
+use crate::cli::ledger_args::LedgerArgs;
+use crate::cli::run_args::LeaseArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
 use crate::operation::{Journal, LeaseHolder, Plan, SystemAmbient};
@@ -63,9 +63,9 @@ pub struct RewriteArgs {
     #[arg(long, value_name = "OPERATION", conflicts_with_all = ["to", "dry_run"])]
     undo: Option<String>,
     #[command(flatten)]
-    lock: LockArgs,
+    lock: LeaseArgs,
     #[command(flatten)]
-    home: HomeArgs,
+    home: LedgerArgs,
 }
 
 /// Runs the command.

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use super::rewritten::{describe, show};
 use crate::cli::api::KubeArgs;
-use crate::cli::homes::HomeArgs;
-use crate::cli::run_args::{LockArgs, PATIENCE};
+use crate::cli::ledger_args::LedgerArgs;
+use crate::cli::run_args::{LeaseArgs, PATIENCE};
 use crate::cli::{Context, Outcome};
 use crate::kube_api::Cluster;
 use crate::operation::{EtcdRecord, Journal, Lock, Plan, Status, SystemAmbient, new_id};
@@ -19,7 +19,7 @@ use crate::renumber::ranges::{KIND, RangeRewrite, RewriteError};
 use crate::renumber::rewriting::{Rewriting, is_written};
 use crate::renumber::run::refuse_beside_another;
 use crate::session::LiveEtcd;
-use crate::session::{Failure, Kind};
+use crate::session::{ExitKind, Failure};
 use crate::session::{Recorded, Taking, refuse_ended, refuse_removing, release};
 use crate::store::ReadStore as _;
 use crate::survey::{Layout, Survey};
@@ -35,7 +35,7 @@ pub(in crate::cli) struct Rewrites<'a> {
     layout: Layout,
     cluster: String,
     kube: &'a KubeArgs,
-    lock: &'a LockArgs,
+    lock: &'a LeaseArgs,
 }
 
 fn changed(work: &RangeRewrite) -> Failure {
@@ -54,8 +54,8 @@ impl<'a> Rewrites<'a> {
     /// Connects to etcd.
     pub async fn connect(
         context: &'a Context,
-        home: &'a HomeArgs,
-        lock: &'a LockArgs,
+        home: &'a LedgerArgs,
+        lock: &'a LeaseArgs,
     ) -> Result<Self, Failure> {
         let (store, layout) = (home.etcd.connect().await?, home.etcd.layout());
         let cluster = Survey::identity(store.as_ref(), &layout).await?.ok_or(RewriteError::NoIdentity)?;
@@ -148,7 +148,7 @@ impl<'a> Rewrites<'a> {
         let report = report.map_err(|failure| left_open(failure.into(), operation, "rollback"))?;
         if let Some(stuck) = report.stuck.first() {
             let text = format!("the old value cannot be restored: {}", stuck.reason);
-            return Err(Failure::of(Kind::Stuck, text)
+            return Err(Failure::of(ExitKind::Stuck, text)
                 .hint(format!("the allocations changed since the rewrite, so the rewrite stays in effect; `{}` creates a new plan", command(&plan.work)))
                 .hint(format!("to remove this journal: `netsurgeon operation forget {operation}`")));
         }
@@ -180,8 +180,8 @@ impl<'a> Rewrites<'a> {
     async fn take(&self, operation: &str, work: &RangeRewrite) -> Result<Lock, Failure> {
         let purpose = format!("rewrite RangeAllocation `{}`", work.name);
         let taking = Taking { operation, purpose: &purpose };
-        let (api, voice) = (self.api().await, self.context.voice());
-        self.lock.terms().take_both(&voice, &self.store, &self.cluster, api.as_ref(), &taking).await
+        let (api, ui) = (self.api().await, self.context.ui());
+        self.lock.terms().take_both(&ui, &self.store, &self.cluster, api.as_ref(), &taking).await
     }
 
     /// Connects to the API of this cluster. Fails if no API server answers, or if the API belongs to another cluster.
@@ -222,7 +222,7 @@ impl<'a> Rewrites<'a> {
 }
 
 fn left_open(failure: Failure, operation: &str, verb: &str) -> Failure {
-    failure.kind(Kind::Stuck).hint(format!(
+    failure.kind(ExitKind::Stuck).hint(format!(
         "the journal records whether the RangeAllocation was written; to continue: `netsurgeon operation {verb} {operation}`"
     ))
 }

@@ -41,7 +41,7 @@ pub struct ShowArgs {
 
 /// The output of `ranges show -o json`.
 #[derive(Serialize)]
-struct Shown {
+struct RangesOutput {
     version: u8,
     store: String,
     revision: Revision,
@@ -102,7 +102,7 @@ fn sources(survey: &Survey, range: &ServiceCidr) -> Vec<String> {
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, Failure> {
     let (survey, store) = args.source.survey(context).await?;
-    let shown = Shown {
+    let shown = RangesOutput {
         version: 1,
         store,
         revision: survey.revision,
@@ -121,17 +121,17 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Outcome, F
     Ok(Outcome::Done)
 }
 
-fn pictures(shown: &Shown) -> Vec<Picture> {
+fn pictures(shown: &RangesOutput) -> Vec<Picture> {
     shown.ranges.iter().map(Row::picture).chain(shown.node_ports.iter().map(NodePorts::picture)).collect()
 }
 
-fn write_svg(path: &Path, shown: &Shown, pictures: &[Picture]) -> Result<(), Failure> {
+fn write_svg(path: &Path, shown: &RangesOutput, pictures: &[Picture]) -> Result<(), Failure> {
     let subtitle = format!("{}, revision {}, era {}", shown.store, shown.revision, shown.era);
     let drawing = picture::svg("Service ranges", &subtitle, pictures);
     write_file(path, drawing.as_bytes(), Readers::All)
 }
 
-fn text(output: &Output, shown: &Shown, pictures: &[Picture], charset: Charset) -> String {
+fn text(output: &Output, shown: &RangesOutput, pictures: &[Picture], charset: Charset) -> String {
     let drawn: Vec<String> = pictures
         .iter()
         .map(|picture| picture::text(picture, charset, |block| output.paint(Tone::Careful, block)))
@@ -139,7 +139,7 @@ fn text(output: &Output, shown: &Shown, pictures: &[Picture], charset: Charset) 
     format!("{}\n{}\n{}\n", overview(output, shown), drawn.join("\n"), charset.legend())
 }
 
-fn overview(output: &Output, shown: &Shown) -> String {
+fn overview(output: &Output, shown: &RangesOutput) -> String {
     let rows = shown.ranges.iter().map(Row::cells).chain(shown.node_ports.iter().map(NodePorts::cells));
     format!(
         "{} {}, revision {}\n{} {} ({})\n\n{}\n",

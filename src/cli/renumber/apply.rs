@@ -177,7 +177,7 @@ async fn plan_when_free(
         }
         if !is_told {
             session
-                .voice
+                .ui
                 .note(&format!("{leaving}; waiting until it is deleted, at most {} s", LEAVING.as_secs()));
             is_told = true;
         }

@@ -15,7 +15,7 @@ use crate::renumber::Renumbering;
 use crate::renumber::run::{
     Ongoing, RetireTerms, again, left_alone, refuse_going_back, refuse_past_no_return,
 };
-use crate::session::{Failure, Kind, refuse_ended};
+use crate::session::{ExitKind, Failure, refuse_ended};
 
 /// Retire the old addresses (they stop answering), and end the renumbering
 ///
@@ -236,7 +236,7 @@ pub async fn rollback(
             "in etcd, every Service has its old address again; the remaining steps of the rollback need the API; when an API server answers, run `netsurgeon operation rollback {}`",
             ongoing.operation
         );
-        return Err(Failure::of(Kind::Paused, text));
+        return Err(Failure::of(ExitKind::Paused, text));
     }
     session.say_what_is_left(&ongoing.plan.work).await;
     say_given_up(context, &ongoing);

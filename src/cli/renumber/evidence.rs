@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::audit::published::NAMESPACE;
+use crate::audit::evidence_document::NAMESPACE;
 use crate::renumber::run::evidence::{AGE, Evidence, QUIET};
 
 /// Evidence from the nodes.

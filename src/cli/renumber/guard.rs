@@ -12,7 +12,7 @@ use crate::cli::api::KubeArgs;
 use crate::cli::output::{Output, Tone};
 use crate::cli::source::EtcdArgs;
 use crate::cli::{Context, Outcome};
-use crate::renumber::run::guarding::{Guard, Line, Lines, Pass};
+use crate::renumber::run::guard::{Guard, Line, Lines, Pass};
 use crate::session::Failure;
 
 /// Restore lost holds of old addresses during the soak
@@ -95,15 +95,15 @@ pub async fn run(context: &Context, args: &GuardArgs) -> Result<Outcome, Failure
         store: args.etcd.connect().await?,
         kube: Arc::new(args.kube.clone()),
     };
-    let (voice, lines) = (context.voice(), &context.output);
+    let (ui, lines) = (context.ui(), &context.output);
     let Some(told) = told else {
-        return Ok(match guard.once(&voice, lines).await? {
+        return Ok(match guard.once(&ui, lines).await? {
             Pass::Fine => Outcome::Done,
             Pass::Wrong => Outcome::Findings,
             Pass::Busy => Outcome::Paused,
         });
     };
-    guard.keep(&voice, lines, told.received()).await?;
+    guard.keep(&ui, lines, told.received()).await?;
     Ok(Outcome::Done)
 }
 

@@ -5,7 +5,7 @@ mod ending;
 mod evidence;
 mod guard;
 mod other_changes;
-mod standing;
+mod status;
 
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU32;
@@ -34,8 +34,8 @@ use crate::session::in_words;
 pub enum RenumberCommand {
     Plan(Box<PlanArgs>),
     Apply(Box<apply::ApplyArgs>),
-    Status(standing::StatusArgs),
-    Verify(standing::VerifyArgs),
+    Status(status::StatusArgs),
+    Verify(status::VerifyArgs),
     Guard(guard::GuardArgs),
     Rollback(Box<RollbackArgs>),
     Retire(Box<ending::RetireArgs>),
@@ -80,8 +80,8 @@ pub async fn run(context: &Context, command: &RenumberCommand) -> Result<Outcome
     match command {
         RenumberCommand::Plan(args) => plan_moves(context, args).await,
         RenumberCommand::Apply(args) => apply::run(context, args).await,
-        RenumberCommand::Status(args) => standing::status(context, args).await,
-        RenumberCommand::Verify(args) => standing::verify(context, args).await,
+        RenumberCommand::Status(args) => status::status(context, args).await,
+        RenumberCommand::Verify(args) => status::verify(context, args).await,
         RenumberCommand::Guard(args) => guard::run(context, args).await,
         RenumberCommand::Rollback(args) => rollback(context, (args, &[])).await,
         RenumberCommand::Retire(args) => ending::retire(context, (args, &[])).await,
@@ -96,7 +96,7 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
     args.tiers.settle(context, &survey, &mut options).await?;
     let plan = ManuallyDrop::new(plan(&survey, &options)?);
     if let Some(path) = &args.save {
-        let text = serde_json::to_vec_pretty(&*plan).map_err(|e| Failure::new(super::Kind::Bug, e))?;
+        let text = serde_json::to_vec_pretty(&*plan).map_err(|e| Failure::new(super::ExitKind::Bug, e))?;
         write_file(path, &text, Readers::Owner)?;
         context.output.note(&format!("the plan was written to `{}`", path.display()));
     }

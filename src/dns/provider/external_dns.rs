@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::rfc2136::Rfc2136;
 use super::{Behind, Compared, Expected, Provider};
-use crate::dns::published::{in_text, present};
-use crate::dns::way_home::Place;
+use crate::dns::annotations::{in_text, present};
+use crate::dns::straight_rollback::Place;
 use crate::dns::{Annotating, Annotations, Change, Cutover, Name, Published};
 use crate::inventory::host_object::HostObject;
 use crate::kube_api::{Cluster, ClusterError};
-use crate::nameserver::{Kind, RecordSet};
-use crate::operation::{Fault, Fence};
+use crate::nameserver::{RecordKind, RecordSet};
+use crate::operation::{Fence, StepFault};
 use crate::session::Failure;
 
 /// A zone with records that ExternalDNS writes.
@@ -35,17 +35,17 @@ impl ByExternalDns {
         Self { servers, cluster, delay, published: work.names.iter().filter_map(of).collect() }
     }
 
-    /// Reads an object; fails with [`Fault::Skip`] if it does not exist.
-    async fn get(&self, object: &HostObject) -> Result<Value, Fault> {
+    /// Reads an object; fails with [`StepFault::Skip`] if it does not exist.
+    async fn get(&self, object: &HostObject) -> Result<Value, StepFault> {
         let found = self.cluster.get(&object.reference()).await.map_err(|error| fault(&error))?;
-        found.ok_or_else(|| Fault::Skip(format!("{object} no longer exists")))
+        found.ok_or_else(|| StepFault::Skip(format!("{object} no longer exists")))
     }
 }
 
-fn fault(error: &ClusterError) -> Fault {
+fn fault(error: &ClusterError) -> StepFault {
     match error {
         // The user can be allowed to change the objects of other namespaces.
-        ClusterError::Forbidden { .. } => Fault::Skip(
+        ClusterError::Forbidden { .. } => StepFault::Skip(
             [Some(error.to_string()), error.hint().map(str::to_string)]
                 .into_iter()
                 .flatten()
@@ -53,9 +53,9 @@ fn fault(error: &ClusterError) -> Fault {
                 .join("; "),
         ),
         // Another client changed the object after it was read.
-        ClusterError::Conflict { .. } => Fault::Retry { why: error.to_string(), after: None },
-        error if error.is_transient() => Fault::InDoubt(error.to_string()),
-        _ => Fault::of(error),
+        ClusterError::Conflict { .. } => StepFault::Retry { why: error.to_string(), after: None },
+        error if error.is_transient() => StepFault::InDoubt(error.to_string()),
+        _ => StepFault::of(error),
     }
 }
 
@@ -93,16 +93,16 @@ impl Provider for ByExternalDns {
         self.servers.refuse_behind().await
     }
 
-    async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault> {
+    async fn read(&self, name: &str, kinds: &[RecordKind]) -> Result<Vec<RecordSet>, StepFault> {
         self.servers.read(name, kinds).await
     }
 
-    async fn compare(&self, change: &Change) -> Result<Compared, Fault> {
+    async fn compare(&self, change: &Change) -> Result<Compared, StepFault> {
         let Some(annotating) = &change.annotating else { return Ok(Compared::After) };
         Ok(compared(&self.get(&annotating.object).await?, annotating))
     }
 
-    async fn find(&self, places: &[Place]) -> Result<Result<usize, String>, Fault> {
+    async fn find(&self, places: &[Place]) -> Result<Result<usize, String>, StepFault> {
         let Some((object, known)) = places.iter().find_map(|place| place.published.as_ref()) else {
             return Ok(Err("the plan has no object for the name".to_string()));
         };
@@ -113,11 +113,11 @@ impl Provider for ByExternalDns {
     }
 
     /// Changes the annotations only if the object still has the version that was just read.
-    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, Fault> {
+    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, StepFault> {
         let Some(annotating) = &change.annotating else { return Ok(Value::Null) };
         let object = self.get(&annotating.object).await?;
         if let Compared::Neither(why) = compared(&object, annotating) {
-            return Err(Fault::Skip(why));
+            return Err(StepFault::Skip(why));
         }
         let version = object.pointer("/metadata/resourceVersion");
         let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotating.to}});
@@ -127,11 +127,16 @@ impl Provider for ByExternalDns {
     }
 
     /// The annotations show whether another client changed the name. ExternalDNS writes the record sets later.
-    async fn is_unchanged(&self, name: &str, _kinds: &[Kind], sets: &[RecordSet]) -> Result<bool, Fault> {
+    async fn is_unchanged(
+        &self,
+        name: &str,
+        _kinds: &[RecordKind],
+        sets: &[RecordSet],
+    ) -> Result<bool, StepFault> {
         let Some((published, old)) = self.published.get(name) else { return Ok(false) };
         let expected = published.annotations(sets, old);
         let object = match self.get(&published.object).await {
-            Err(Fault::Skip(_)) => return Ok(false),
+            Err(StepFault::Skip(_)) => return Ok(false),
             object => object?,
         };
         Ok(present(&expected, &object) == expected)

@@ -1,10 +1,10 @@
 //! The DNS provider that hosts a zone, with only the functions that a cutover needs. Each provider is one file. To add a
 //! provider, implement [`Provider`], and add it to [`Service`] and to [`open`].
 
-mod behind;
 mod external_dns;
 mod rfc2136;
 mod route53;
+mod stale_servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,16 +12,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 
-pub(super) use self::behind::{Behind, Expected, behind};
 use self::external_dns::ByExternalDns;
 use self::rfc2136::Rfc2136;
 use self::route53::Route53Zone;
+pub(super) use self::stale_servers::{Behind, Expected, stale_servers};
 use super::cutover::{Change, Cutover};
-use super::way_home::Place;
+use super::straight_rollback::Place;
 use crate::inventory::ZoneService;
 use crate::kube_api::Cluster;
-use crate::nameserver::{Key, Kind, RecordSet, Server, SetChange, are_same, described_with_ttls};
-use crate::operation::{Fault, Fence};
+use crate::nameserver::{Key, RecordKind, RecordSet, Server, SetChange, are_same, described_with_ttls};
+use crate::operation::{Fence, StepFault};
 use crate::session::Failure;
 
 /// Reads and replaces the record sets of one zone.
@@ -37,11 +37,11 @@ pub(super) trait Provider: Send + Sync {
     }
 
     /// Returns the current record sets of a name with these types, sorted.
-    async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault>;
+    async fn read(&self, name: &str, kinds: &[RecordKind]) -> Result<Vec<RecordSet>, StepFault>;
 
     /// Compares a change with the current record sets and their TTLs.
-    async fn compare(&self, change: &Change) -> Result<Compared, Fault> {
-        let mut kinds: BTreeMap<&str, Vec<Kind>> = BTreeMap::new();
+    async fn compare(&self, change: &Change) -> Result<Compared, StepFault> {
+        let mut kinds: BTreeMap<&str, Vec<RecordKind>> = BTreeMap::new();
         for (name, kind) in change.sets.iter().filter_map(SetChange::of) {
             kinds.entry(name).or_default().push(kind);
         }
@@ -54,8 +54,8 @@ pub(super) trait Provider: Send + Sync {
 
     /// Returns the index of the first of these places at which a name is now. Otherwise returns the message that another client
     /// made a change, with the current state. Compares the TTLs, too.
-    async fn find(&self, places: &[Place]) -> Result<Result<usize, String>, Fault> {
-        let mut kinds: BTreeMap<&str, BTreeSet<Kind>> = BTreeMap::new();
+    async fn find(&self, places: &[Place]) -> Result<Result<usize, String>, StepFault> {
+        let mut kinds: BTreeMap<&str, BTreeSet<RecordKind>> = BTreeMap::new();
         for set in places.iter().flat_map(|place| &place.sets) {
             kinds.entry(&set.name).or_default().insert(set.kind);
         }
@@ -68,19 +68,24 @@ pub(super) trait Provider: Send + Sync {
             .ok_or_else(|| format!("another client changed the records: {}", described_with_ttls(&present))))
     }
 
-    /// Executes a change completely or not at all. Fails with [`Fault::Skip`] if the current state differs from the state before
-    /// the change, and with [`Fault::InDoubt`] if the answer was lost. Returns the value that [`Self::recall`] needs.
+    /// Executes a change completely or not at all. Fails with [`StepFault::Skip`] if the current state differs from the state before
+    /// the change, and with [`StepFault::InDoubt`] if the answer was lost. Returns the value that [`Self::recall`] needs.
     ///
     /// Checks the fence directly before each request. After a rollback, the state is again the state before the change, so the
     /// comparison with that state does not stop a process that was suspended. The request itself becomes invalid soon after the
     /// check (docs/dns.md, "Processes that were suspended").
-    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, Fault>;
+    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, StepFault>;
 
     /// Drops cached record sets, so that the next read returns the current state.
     async fn refresh(&self) {}
 
     /// Returns whether a name still has these record sets, which the journal expects.
-    async fn is_unchanged(&self, name: &str, kinds: &[Kind], sets: &[RecordSet]) -> Result<bool, Fault> {
+    async fn is_unchanged(
+        &self,
+        name: &str,
+        kinds: &[RecordKind],
+        sets: &[RecordSet],
+    ) -> Result<bool, StepFault> {
         Ok(are_same(&self.read(name, kinds).await?, sets))
     }
 

@@ -10,10 +10,10 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::{Behind, Expected, Provider, behind};
+use super::{Behind, Expected, Provider, stale_servers};
 use crate::dns::{Change, Cutover};
-use crate::nameserver::{AT_ONCE, Kind, NameserverError, RecordSet, Server, Soa, described_with_ttls};
-use crate::operation::{Fault, Fence};
+use crate::nameserver::{AT_ONCE, NameserverError, RecordKind, RecordSet, Server, Soa, described_with_ttls};
+use crate::operation::{Fence, StepFault};
 use crate::session::{Failure, first_few};
 
 /// Maximum time for a change to reach every server (NOTIFY, RFC 1996). Servers that still differ after this time are an error.
@@ -70,7 +70,8 @@ impl Rfc2136 {
         loop {
             let mut seen = Vec::with_capacity(servers.len());
             for (name, server) in &servers {
-                let answer = server.ask(&self.zone, Kind::Soa).await.map_err(|error| refused(&error))?;
+                let answer =
+                    server.ask(&self.zone, RecordKind::Soa).await.map_err(|error| refused(&error))?;
                 seen.push((name, answer.records.iter().find_map(Soa::of).map(|soa| soa.serial)));
             }
             let serials = || seen.iter().filter_map(|(_, serial)| *serial);
@@ -102,7 +103,7 @@ impl Rfc2136 {
         for one in expected {
             asked.push(serves(name, server, one, &silence));
         }
-        behind(stream::iter(asked).buffered(AT_ONCE).collect().await)
+        stale_servers(stream::iter(asked).buffered(AT_ONCE).collect().await)
     }
 }
 
@@ -143,22 +144,22 @@ fn refused(error: &NameserverError) -> Failure {
 
 /// Converts an error to a fault. If the answer to an update was lost, the caller must check whether the server executed the
 /// update.
-fn fault(error: &NameserverError) -> Fault {
+fn fault(error: &NameserverError) -> StepFault {
     let words = match error.hint() {
         Some(hint) => format!("{error}; {hint}"),
         None => error.to_string(),
     };
     match error {
-        _ if error.is_conflict() => Fault::Skip("another client changed the records".to_string()),
-        _ if error.is_in_doubt() => Fault::InDoubt(words),
+        _ if error.is_conflict() => StepFault::Skip("another client changed the records".to_string()),
+        _ if error.is_in_doubt() => StepFault::InDoubt(words),
         NameserverError::Refused { code, .. } if code == "SERVFAIL" => {
-            Fault::Retry { why: words, after: None }
+            StepFault::Retry { why: words, after: None }
         }
         // The server can refuse the change of one name and accept the changes of others.
         NameserverError::Refused { .. } | NameserverError::Name { .. } | NameserverError::Data { .. } => {
-            Fault::Skip(words)
+            StepFault::Skip(words)
         }
-        _ => Fault::Halt(words),
+        _ => StepFault::Halt(words),
     }
 }
 
@@ -178,11 +179,11 @@ impl Provider for Rfc2136 {
         }
     }
 
-    async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault> {
+    async fn read(&self, name: &str, kinds: &[RecordKind]) -> Result<Vec<RecordSet>, StepFault> {
         self.primary.sets(name, kinds, false).await.map_err(|error| fault(&error))
     }
 
-    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, Fault> {
+    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, StepFault> {
         let update = self.primary.update(&self.zone, &change.sets).await.map_err(|error| fault(&error))?;
         fence.still_ours().await?;
         update.send().await.map_err(|error| fault(&error))?;
@@ -190,7 +191,7 @@ impl Provider for Rfc2136 {
     }
 
     async fn behind(&self, names: &[Expected<'_>]) -> Vec<Behind> {
-        let all = |why: String| behind(names.iter().map(|_| Some(why.clone())).collect());
+        let all = |why: String| stale_servers(names.iter().map(|_| Some(why.clone())).collect());
         let servers = match self.authorities().await {
             Ok(servers) => servers,
             Err(error) => {

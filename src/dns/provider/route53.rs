@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex as Turn, oneshot};
 use tokio::time::{Instant, sleep};
 
-use super::{Behind, Compared, Expected, Provider, behind};
+use super::{Behind, Compared, Expected, Provider, stale_servers};
 use crate::dns::{Change, Cutover, Name};
-use crate::nameserver::{Kind, RecordSet, SetChange};
-use crate::operation::{Ambient as _, Fault, Fence, SystemAmbient};
+use crate::nameserver::{RecordKind, RecordSet, SetChange};
+use crate::operation::{Ambient as _, Fence, StepFault, SystemAmbient};
 use crate::route53::{Listed, MOST_RECORDS, Route53, Route53Error};
 use crate::session::Failure;
 
@@ -40,7 +40,7 @@ const MOST_CHARACTERS: usize = 16_000;
 
 /// The record sets of a zone, by name.
 type Sets = BTreeMap<String, Vec<RecordSet>>;
-type Outcome = Result<Value, Fault>;
+type Outcome = Result<Value, StepFault>;
 
 /// The listed record sets of the zone, or the error of the list request.
 struct Known {
@@ -168,8 +168,8 @@ impl Route53Zone {
         waiting.drain(..count).collect()
     }
 
-    async fn may_change(&self, sets: &BTreeSet<(String, Kind)>) -> Result<(), Route53Error> {
-        let sets: Vec<(&str, Kind)> = sets.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
+    async fn may_change(&self, sets: &BTreeSet<(String, RecordKind)>) -> Result<(), Route53Error> {
+        let sets: Vec<(&str, RecordKind)> = sets.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
         self.api.may_change(&self.id, &sets).await
     }
 
@@ -190,8 +190,8 @@ impl Route53Zone {
                 self.recall(&[None]);
                 Ok(Value::Null)
             }
-            Compared::Before => Err(Fault::Skip(error.to_string())),
-            Compared::Neither(why) => Err(Fault::Skip(why)),
+            Compared::Before => Err(StepFault::Skip(error.to_string())),
+            Compared::Neither(why) => Err(StepFault::Skip(why)),
         }
     }
 }
@@ -211,14 +211,14 @@ fn note(known: &mut Option<Known>, changes: &[SetChange]) {
     }
 }
 
-fn fault(error: &Route53Error) -> Fault {
+fn fault(error: &Route53Error) -> StepFault {
     let why = format!("{error}; {}", error.hint());
     match error {
-        Route53Error::Lost { .. } => Fault::InDoubt(why),
-        Route53Error::Unsent { .. } => Fault::Retry { why, after: None },
-        _ if error.is_throttled() => Fault::Retry { why, after: None },
-        _ if error.is_of_changes() => Fault::Skip(why),
-        _ => Fault::Halt(why),
+        Route53Error::Lost { .. } => StepFault::InDoubt(why),
+        Route53Error::Unsent { .. } => StepFault::Retry { why, after: None },
+        _ if error.is_throttled() => StepFault::Retry { why, after: None },
+        _ if error.is_of_changes() => StepFault::Skip(why),
+        _ => StepFault::Halt(why),
     }
 }
 
@@ -245,7 +245,7 @@ impl Provider for Route53Zone {
             let sets = name.before.iter().chain(&name.after).cloned().chain(owned(name));
             sets.map(|set| (set.name, set.kind)).collect::<BTreeSet<_>>()
         };
-        let all: BTreeSet<(String, Kind)> = work.names.iter().flat_map(sets).collect();
+        let all: BTreeSet<(String, RecordKind)> = work.names.iter().flat_map(sets).collect();
         let mut outcome = self.may_change(&all).await;
         // Some names are tried one by one.
         for name in work.names.iter().take(MOST_TRIED) {
@@ -257,7 +257,7 @@ impl Provider for Route53Zone {
         outcome.map_err(|error| refused(&error))
     }
 
-    async fn read(&self, name: &str, kinds: &[Kind]) -> Result<Vec<RecordSet>, Fault> {
+    async fn read(&self, name: &str, kinds: &[RecordKind]) -> Result<Vec<RecordSet>, StepFault> {
         let mut known = self.known.lock().await;
         if known.as_ref().is_none_or(|known| known.at.elapsed() > known.fresh) {
             let started = Instant::now();
@@ -289,7 +289,7 @@ impl Provider for Route53Zone {
         *self.known.lock().await = None;
     }
 
-    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, Fault> {
+    async fn replace(&self, change: &Change, fence: &dyn Fence) -> Result<Value, StepFault> {
         let (tell, mut told) = oneshot::channel();
         lock(&self.waiting).push(Waiting { changes: change.sets.clone(), tell });
         loop {
@@ -298,7 +298,7 @@ impl Provider for Route53Zone {
                 Ok(outcome) => return outcome,
                 Err(oneshot::error::TryRecvError::Empty) => self.send(&mut known, fence).await,
                 Err(oneshot::error::TryRecvError::Closed) => {
-                    return Err(Fault::InDoubt("the request with this change was dropped".to_string()));
+                    return Err(StepFault::InDoubt("the request with this change was dropped".to_string()));
                 }
             }
         }
@@ -326,7 +326,7 @@ impl Provider for Route53Zone {
             return Vec::new();
         }
         let late = self.late().await.unwrap_or_else(|error| Some(error.to_string()));
-        behind(names.iter().map(|_| late.clone()).collect()).into_iter().collect()
+        stale_servers(names.iter().map(|_| late.clone()).collect()).into_iter().collect()
     }
 }
 

@@ -309,11 +309,11 @@ async fn resolve(dns: &CutoverReader, names: BTreeSet<String>) -> Read<Resolved>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nameserver::Kind;
+    use crate::nameserver::RecordKind;
 
     #[test]
     fn name_without_its_own_records_is_found_below_a_wildcard() {
-        let set = |name: &str| RecordSet::new(name, Kind::A, 60, vec!["192.0.2.1".into()]);
+        let set = |name: &str| RecordSet::new(name, RecordKind::A, 60, vec!["192.0.2.1".into()]);
         let names =
             ["example.com", "*.example.com", "www.example.com", "x.dev.example.com", "*.wild.example.com"];
         let sets = names.map(set);

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::OnceCell;
 
+use super::annotations::Published;
 use super::external_dns::resource;
-use super::published::Published;
 use super::{Facts, Found, LeftOut, TOO_MANY_TARGETS, addresses};
 use crate::inventory::external_dns::{Controller, ownership_names};
 use crate::inventory::external_dns_reader::Instances;
@@ -19,7 +19,7 @@ use crate::inventory::published_hosts::PublishedHost;
 use crate::inventory::zone::Zone;
 use crate::inventory::{ClusterReader, Read, ReadError, unread};
 use crate::kube_api::Cluster;
-use crate::nameserver::{Kind, RecordSet};
+use crate::nameserver::{RecordKind, RecordSet};
 use crate::session::Failure;
 
 pub use entries::{Entry, Selected, Unfit};
@@ -28,11 +28,17 @@ pub use options::{Names, Probes};
 use publishing_object::published;
 
 /// The types of the records that netsurgeon changes, so that a name points to the mirror.
-pub const LEADING: [Kind; 3] = [Kind::A, Kind::Aaaa, Kind::Cname];
+pub const LEADING: [RecordKind; 3] = [RecordKind::A, RecordKind::Aaaa, RecordKind::Cname];
 
 /// Other record types that a name often has: MX, TXT, SRV, HTTPS and CAA. These types are queried only if the zone cannot be read
 /// completely.
-const BESIDE: [Kind; 5] = [Kind::Other(15), Kind::Txt, Kind::Other(33), Kind::Other(65), Kind::Other(257)];
+const BESIDE: [RecordKind; 5] = [
+    RecordKind::Other(15),
+    RecordKind::Txt,
+    RecordKind::Other(33),
+    RecordKind::Other(65),
+    RecordKind::Other(257),
+];
 
 /// Maximum time in seconds that ExternalDNS and the DNS service need to write a change, after the interval of ExternalDNS has
 /// ended.
@@ -84,7 +90,7 @@ impl CutoverReader {
     }
 
     /// Returns the record sets to change, by name and type.
-    pub async fn sets(&self) -> Read<BTreeSet<(&str, Kind)>> {
+    pub async fn sets(&self) -> Read<BTreeSet<(&str, RecordKind)>> {
         let entries = self.entries().await?.iter().filter(|entry| entry.is_in_zone());
         Ok(entries.flat_map(|entry| entry.sets.iter().map(|set| (entry.name.as_str(), set.kind))).collect())
     }
@@ -232,17 +238,17 @@ impl CutoverReader {
 
     /// Returns the address record types (A, AAAA) for the addresses of the mirror's objects. A target that cannot be resolved has
     /// no type; the check `probes` reports it.
-    async fn address_kinds(&self, targets: &BTreeSet<String>) -> Read<BTreeSet<Kind>> {
+    async fn address_kinds(&self, targets: &BTreeSet<String>) -> Read<BTreeSet<RecordKind>> {
         let mut kinds = BTreeSet::new();
         for at in targets {
             let found = addresses(at, self.zone.resolver()?).await.unwrap_or_default();
-            kinds.extend(found.iter().map(|at| if at.is_ipv4() { Kind::A } else { Kind::Aaaa }));
+            kinds.extend(found.iter().map(|at| if at.is_ipv4() { RecordKind::A } else { RecordKind::Aaaa }));
         }
         Ok(kinds)
     }
 
     /// Returns the types of the other records of a name, as far as they are known.
-    async fn beside(&self, name: &str) -> Read<BTreeSet<Kind>> {
+    async fn beside(&self, name: &str) -> Read<BTreeSet<RecordKind>> {
         let sets = match self.zone.records().await? {
             Ok(zone) => zone.iter().filter(|set| set.name == name).cloned().collect(),
             Err(_) => self.zone.present(name, &BESIDE).await?,
@@ -291,7 +297,7 @@ impl CutoverReader {
 }
 
 /// Returns, for each record type of a name, the name of the record in which an ExternalDNS records its ownership.
-fn heir_names(name: &str, heir: &Controller) -> BTreeMap<Kind, String> {
+fn heir_names(name: &str, heir: &Controller) -> BTreeMap<RecordKind, String> {
     let first = |kind| ownership_names(name, kind, heir.affixes.as_ref()?).into_iter().next();
     LEADING.into_iter().filter_map(|kind| Some((kind, first(kind)?))).collect()
 }

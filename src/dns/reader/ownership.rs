@@ -9,7 +9,7 @@ use crate::dns::external_dns::owner;
 use crate::inventory::Read;
 use crate::inventory::external_dns::{Controller, ownership_names};
 use crate::inventory::published_hosts::is_in;
-use crate::nameserver::{AT_ONCE, Kind, RecordSet, is_name};
+use crate::nameserver::{AT_ONCE, RecordKind, RecordSet, is_name};
 
 /// Reads, for every name, the TXT record sets that contain ownership records.
 pub(super) async fn read(reader: &CutoverReader) -> Read<BTreeMap<String, Vec<RecordSet>>> {
@@ -26,7 +26,7 @@ pub(super) async fn read(reader: &CutoverReader) -> Read<BTreeMap<String, Vec<Re
         names.into_iter().map(|name| (entry.name.clone(), name))
     });
     let asked = asked.map(async |(of, name)| {
-        let sets = reader.zone.present(&name, &[Kind::Txt]).await;
+        let sets = reader.zone.present(&name, &[RecordKind::Txt]).await;
         (of, sets)
     });
     for (of, sets) in stream::iter(asked).buffered(AT_ONCE).collect::<Vec<_>>().await {
@@ -38,7 +38,7 @@ pub(super) async fn read(reader: &CutoverReader) -> Read<BTreeMap<String, Vec<Re
 
 /// Returns the names of the TXT records in which ExternalDNS can record the owner of a name and record type. Includes the names
 /// with the affixes of these controllers, and the names without affixes.
-fn places(name: &str, kind: Kind, controllers: &[Controller]) -> BTreeSet<String> {
+fn places(name: &str, kind: RecordKind, controllers: &[Controller]) -> BTreeSet<String> {
     let plain = (String::new(), String::new(), "*".to_string());
     let affixes: BTreeSet<_> =
         controllers.iter().filter_map(|one| one.affixes.as_ref()).chain([&plain]).collect();
@@ -52,10 +52,10 @@ mod tests {
 
     #[test]
     fn ownership_names_include_affixes_and_record_types() {
-        let plain = places("www.example.com", Kind::A, &[]);
+        let plain = places("www.example.com", RecordKind::A, &[]);
         assert_eq!(plain, BTreeSet::from(["a-www.example.com".to_string(), "www.example.com".to_string()]));
         let affixed = [controller("blue", &["--txt-prefix=%{record_type}-own.", "--txt-suffix=-x"])];
-        let names = places("www.example.com", Kind::Cname, &affixed);
+        let names = places("www.example.com", RecordKind::Cname, &affixed);
         assert!(names.contains("cname-own.www-x.example.com"), "{names:?}");
         assert_eq!(
             owner("\"heritage=external-dns,external-dns/owner=blue,external-dns/resource=x\"").as_deref(),
@@ -63,7 +63,7 @@ mod tests {
         );
         assert_eq!(owner("\"v=spf1 -all\""), None);
         let replaced = [controller("blue", &["--txt-wildcard-replacement=any"])];
-        assert!(places("*.example.com", Kind::A, &replaced).contains("a-any.example.com"));
-        assert!(places("*.example.com", Kind::A, &[]).contains("a-*.example.com"));
+        assert!(places("*.example.com", RecordKind::A, &replaced).contains("a-any.example.com"));
+        assert!(places("*.example.com", RecordKind::A, &[]).contains("a-*.example.com"));
     }
 }

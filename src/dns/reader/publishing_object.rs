@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::dns::annotations::Published;
 use crate::dns::external_dns::{owner, resource};
-use crate::dns::published::Published;
 use crate::inventory::external_dns::{self, Controller, prefixes};
 use crate::inventory::published_hosts::{PublishedHost, Source};
 use crate::nameserver::RecordSet;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::inventory::external_dns::testing::controller;
     use crate::inventory::host_object::{HostObject, HostObjectKind};
-    use crate::nameserver::Kind;
+    use crate::nameserver::RecordKind;
 
     fn exposed(name: &str, object: &str, more: &[&str]) -> PublishedHost {
         let object =
@@ -123,11 +123,11 @@ mod tests {
 
     fn judged(exposed: &[PublishedHost], data: &str, own: &[Controller]) -> Result<Published, String> {
         let name = "www.example.com";
-        let sets = [RecordSet::new(name, Kind::A, 60, vec![data.to_string()])];
+        let sets = [RecordSet::new(name, RecordKind::A, 60, vec![data.to_string()])];
         let record =
             "\"heritage=external-dns,external-dns/owner=blue,external-dns/resource=ingress/shop/web\"";
         let record = record.to_string();
-        let owned = [RecordSet::new(name, Kind::Txt, 60, vec![record])];
+        let owned = [RecordSet::new(name, RecordKind::Txt, 60, vec![record])];
         published(name, &sets, &owned, exposed, own)
     }
 

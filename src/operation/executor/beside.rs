@@ -3,7 +3,7 @@
 //! If any of these stages fails, all of them stop: running steps finish, and waits are cancelled.
 
 use super::stage::{Direction, StageRunner};
-use super::{Failure, Report};
+use super::{Report, RunFailure};
 use crate::operation::observer::Event;
 use crate::operation::plan::{Stage, Work};
 use crate::operation::step::{Action, Effect, Step};
@@ -25,7 +25,7 @@ pub(super) async fn carry_out<E: Effect>(
     (waiting, others): (&Stage, &[Stage]),
     (direction, halt): (&Direction, &StopSwitch),
     report: &mut Report,
-) -> Result<(), Failure> {
+) -> Result<(), RunFailure> {
     let mut of_others = Report::default();
     let waits = async {
         let outcome = carry_out_one(runner, work, waiting, direction, report).await;
@@ -60,7 +60,7 @@ async fn carry_out_one<E: Effect>(
     stage: &Stage,
     direction: &Direction,
     report: &mut Report,
-) -> Result<(), Failure> {
+) -> Result<(), RunFailure> {
     let steps = work.steps(stage);
     runner.step_runner.tell(Event::StageStarted { stage, steps: steps.len(), back: false });
     runner.carry_out(&steps.iter().collect::<Vec<_>>(), stage.batch, direction, report).await

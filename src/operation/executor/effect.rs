@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::lock;
 use super::step::{MOST_ATTEMPTS, StepRunner, in_direction};
 use crate::operation::OperationError;
-use crate::operation::environment::{Applied, Doing, Fault, Fence, Observed, Records};
+use crate::operation::environment::{Applied, Doing, Fence, Observed, Records, StepFault};
 use crate::operation::journal::{Journal, Noted, Record, State};
 use crate::operation::ledger::Ledger;
 use crate::operation::step::{Effect, Step, StepId};
@@ -29,10 +29,10 @@ struct InLedger<'a>(&'a dyn Ledger);
 
 #[async_trait]
 impl Fence for InLedger<'_> {
-    async fn still_ours(&self) -> Result<(), Fault> {
+    async fn still_ours(&self) -> Result<(), StepFault> {
         self.0.still_ours().await.map_err(|error| match error {
-            lost @ OperationError::LockLost { .. } => Fault::Halt(lost.to_string()),
-            error => Fault::Retry { why: error.to_string(), after: None },
+            lost @ OperationError::LockLost { .. } => StepFault::Halt(lost.to_string()),
+            error => StepFault::Retry { why: error.to_string(), after: None },
         })
     }
 }
@@ -90,8 +90,8 @@ impl<E: Effect> StepRunner<'_, E> {
                     }
                     outcome => return outcome,
                 },
-                Err(Fault::Retry { why, after }) => self.pause(&mut retries, why, after).await?,
-                Err(Fault::InDoubt(why)) => {
+                Err(StepFault::Retry { why, after }) => self.pause(&mut retries, why, after).await?,
+                Err(StepFault::InDoubt(why)) => {
                     if let Some(made) = self.found(&doing).await? {
                         return self.conclude(step, doing, made).await;
                     }
@@ -124,7 +124,7 @@ impl<E: Effect> StepRunner<'_, E> {
                 Ok(Observed::Done(made)) => return Ok(Some(made)),
                 Ok(Observed::NotDone) => return Ok(None),
                 Ok(Observed::Changed(reason)) => {
-                    return self.unless_lost(Err(Fault::Skip(reason).into())).await;
+                    return self.unless_lost(Err(StepFault::Skip(reason).into())).await;
                 }
                 Err(fault) => self.ask_again(&mut retries, fault).await?,
             }
@@ -132,10 +132,10 @@ impl<E: Effect> StepRunner<'_, E> {
     }
 
     /// Waits before a read is retried. Fails if the fault does not allow a retry.
-    async fn ask_again(&self, retries: &mut Retries, fault: Fault) -> Result<(), OperationError> {
+    async fn ask_again(&self, retries: &mut Retries, fault: StepFault) -> Result<(), OperationError> {
         match fault {
-            Fault::Retry { why, after } => self.pause(retries, why, after).await,
-            Fault::InDoubt(why) => self.pause(retries, why, None).await,
+            StepFault::Retry { why, after } => self.pause(retries, why, after).await,
+            StepFault::InDoubt(why) => self.pause(retries, why, None).await,
             fault => self.unless_lost(Err(fault.into())).await,
         }
     }
@@ -150,7 +150,7 @@ impl<E: Effect> StepRunner<'_, E> {
         *retries = retries.saturating_add(1);
         if *retries > MOST_RETRIES {
             let why = format!("{why}; tried {retries} times");
-            return self.unless_lost(Err(Fault::Halt(why).into())).await;
+            return self.unless_lost(Err(StepFault::Halt(why).into())).await;
         }
         let doubled = FIRST_PAUSE.saturating_mul(1 << retries.saturating_sub(1));
         let pause = doubled.min(LONGEST_PAUSE).mul_f64(f64::midpoint(1.0, self.ambient.fraction()));

@@ -1,6 +1,6 @@
 //! Decides between two batches whether the operation continues ([`Checkpoint`]).
 
-use super::Failure;
+use super::RunFailure;
 use super::stage::StageRunner;
 use crate::operation::OperationError;
 use crate::operation::environment::{Checkpoint, Closed};
@@ -54,7 +54,7 @@ pub(super) async fn ask<E: Effect>(
     runner: &StageRunner<'_, E>,
     work: &dyn Work<Effect = E>,
     (place, stages): (&Place, &[Stage]),
-) -> Result<(), Failure> {
+) -> Result<(), RunFailure> {
     let Some(next) = stages.first() else { return Ok(()) };
     let (mut first, mut is_anew) = (None, false);
     let over_at = place.over_at(runner, work);
@@ -77,9 +77,9 @@ pub(super) async fn ask<E: Effect>(
     runner.step_runner.tell(Event::CheckpointAsked { stage: next });
     let outcome = tokio::select! {
         biased;
-        () = runner.step_runner.stop.asked() => Err(Failure { step, source: OperationError::Stopped }),
+        () = runner.step_runner.stop.asked() => Err(RunFailure { step, source: OperationError::Stopped }),
         answer = checkpoint.pass(next) => answer.map_err(|Closed { gate, reason }| {
-            Failure { step, source: OperationError::GateClosed { gate, reason, after } }
+            RunFailure { step, source: OperationError::GateClosed { gate, reason, after } }
         }),
     };
     runner.step_runner.tell(Event::CheckpointAnswered);

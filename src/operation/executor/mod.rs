@@ -65,14 +65,14 @@ pub struct Stuck {
 /// An error that stopped a plan at a step.
 #[derive(Debug, thiserror::Error)]
 #[error("step `{step}`: {source}")]
-pub struct Failure {
+pub struct RunFailure {
     /// The step.
     pub step: StepId,
     /// Why the plan stopped.
     pub source: OperationError,
 }
 
-impl Failure {
+impl RunFailure {
     /// Returns whether the plan stopped on request, without a failure. Running the plan again resumes it.
     pub fn is_stopped(&self) -> bool {
         matches!(self.source, OperationError::Stopped)
@@ -162,10 +162,10 @@ impl<'a, E: Effect> Executor<'a, E> {
         &mut self,
         work: &dyn Work<Effect = E>,
         until: Option<usize>,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Report, RunFailure> {
         let mut report = Report::default();
         if self.journal.is_being_undone() {
-            return Err(Failure { step: StepId("(first)".into()), source: OperationError::BeingUndone });
+            return Err(RunFailure { step: StepId("(first)".into()), source: OperationError::BeingUndone });
         }
         self.finish_returning(work).await?;
         let checkpoint = self.checkpoint;
@@ -194,12 +194,12 @@ impl<'a, E: Effect> Executor<'a, E> {
     /// others, last step first. If another client changed the object of a step, skips and reports the
     /// step. The steps on which the skipped step depends also stay done ([`super::Step::subject`]). Any other failure stops the
     /// rollback, as in [`Self::run`]. Another call retries the skipped steps.
-    pub async fn unwind(&mut self, work: &dyn Work<Effect = E>) -> Result<Report, Failure> {
+    pub async fn unwind(&mut self, work: &dyn Work<Effect = E>) -> Result<Report, RunFailure> {
         let stages = work.way_back();
         self.refuse_past_no_return(work, &stages)?;
         if self.journal.returning().is_some() {
             // From here on, the rollback is for the whole operation, not only for a batch.
-            let failed = |source| Failure { step: StepId("(last)".into()), source };
+            let failed = |source| RunFailure { step: StepId("(last)".into()), source };
             self.journal.set_returning(self.ledger, None).await.map_err(failed)?;
         }
         let begun = self.journal.is_being_undone();
@@ -215,7 +215,7 @@ impl<'a, E: Effect> Executor<'a, E> {
         straight: Option<(Stage, Vec<Shortcut<E>>)>,
         stages: &[Stage],
         begun: bool,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Report, RunFailure> {
         let direction = Direction::Back(Mutex::new(Rollback::new(begun)));
         let stop = self.stop.clone();
         let mut runner = self.runner(&stop);
@@ -240,12 +240,12 @@ impl<'a, E: Effect> Executor<'a, E> {
         Ok(report)
     }
 
-    fn refuse_past_no_return(&self, work: &dyn Work<Effect = E>, stages: &[Stage]) -> Result<(), Failure> {
+    fn refuse_past_no_return(&self, work: &dyn Work<Effect = E>, stages: &[Stage]) -> Result<(), RunFailure> {
         for stage in stages {
             for step in work.steps(stage) {
                 if matches!(step.action, Action::PointOfNoReturn) && self.journal.state(&step.id).is_some() {
                     let source = OperationError::PointOfNoReturn { step: step.id.clone() };
-                    return Err(Failure { step: step.id, source });
+                    return Err(RunFailure { step: step.id, source });
                 }
             }
         }

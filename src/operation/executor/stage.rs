@@ -13,7 +13,7 @@ use super::lock;
 use super::read_ahead;
 use super::schedule::{Schedule, groups};
 use super::step::StepRunner;
-use super::{Failure, Report, Stuck};
+use super::{Report, RunFailure, Stuck};
 use crate::operation::OperationError;
 use crate::operation::journal::{Noted, State};
 use crate::operation::observer::Event;
@@ -149,7 +149,7 @@ impl<E: Effect> StageRunner<'_, E> {
         batch: Option<usize>,
         direction: &Direction,
         report: &mut Report,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RunFailure> {
         for group in groups(steps) {
             let mut stuck = Vec::new();
             let outcome = self.carry_out_group(group, (direction, batch), report, &mut stuck).await;
@@ -166,7 +166,7 @@ impl<E: Effect> StageRunner<'_, E> {
         (direction, batch): (&Direction, Option<usize>),
         report: &mut Report,
         stuck: &mut Vec<(usize, Stuck)>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RunFailure> {
         let mut schedule = Schedule::new(group);
         let mut under_way = FuturesUnordered::new();
         let (mut failure, mut stopped) = (None, None);
@@ -180,7 +180,7 @@ impl<E: Effect> StageRunner<'_, E> {
                 }
                 begun = begun.saturating_add(1);
                 if self.step_runner.stop.is_asked() {
-                    stopped = Some(Failure { step: step.id.clone(), source: OperationError::Stopped });
+                    stopped = Some(RunFailure { step: step.id.clone(), source: OperationError::Stopped });
                 } else {
                     self.step_runner.started(step);
                     under_way.push(self.one(index, step, (direction, batch)));
@@ -195,7 +195,7 @@ impl<E: Effect> StageRunner<'_, E> {
                 Err(source) => {
                     self.step_runner.tell(Event::StepFailed { step: step.into(), error: &source });
                     self.step_runner.halt.0.ask();
-                    let later = Failure { step: step.id.clone(), source };
+                    let later = RunFailure { step: step.id.clone(), source };
                     if failure.is_some() && !later.is_stopped() {
                         tracing::warn!(%later, "another running step failed, too");
                     }

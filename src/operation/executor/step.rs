@@ -15,7 +15,7 @@ use super::lock;
 use super::rate_limit::RateLimit;
 use super::read_ahead::ReadAhead;
 use crate::operation::OperationError;
-use crate::operation::environment::{Ambient, Answer, Environment, Fault};
+use crate::operation::environment::{Ambient, Answer, Environment, StepFault};
 use crate::operation::journal::{Journal, Noted, State};
 use crate::operation::ledger::Ledger;
 use crate::operation::observer::{Event, Observer};
@@ -157,7 +157,7 @@ impl<E: Effect> StepRunner<'_, E> {
     /// Returns the outcome of a call to the environment that only waits, unless a stop is requested before.
     async fn unless_stopped(
         &self,
-        waited: impl Future<Output = Result<(), Fault>>,
+        waited: impl Future<Output = Result<(), StepFault>>,
     ) -> Result<(), OperationError> {
         let outcome = tokio::select! {
             biased;
@@ -243,7 +243,7 @@ impl<E: Effect> StepRunner<'_, E> {
 
     /// Returns the error of a call to the environment. If a stop was requested, returns [`OperationError::Stopped`], because an
     /// interrupted wait is not a failure.
-    fn given_up(&self, error: Fault) -> OperationError {
+    fn given_up(&self, error: StepFault) -> OperationError {
         if self.stop.is_asked() { OperationError::Stopped } else { error.into() }
     }
 

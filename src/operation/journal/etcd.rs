@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use super::{Journal, Summary};
 use crate::operation::ledger::{base_of, key_of};
-use crate::operation::{EtcdLedger, EtcdRecord, Kind, LeaseHolder, OperationError, Part, Plan, StepId, Work};
+use crate::operation::{
+    EtcdLedger, EtcdRecord, LeaseHolder, OperationError, OperationKind, Part, Plan, StepId, Work,
+};
 use crate::store::{Guard, Key, KeyRange, ReadStore, WriteStore};
 
 impl Journal {
@@ -15,7 +17,7 @@ impl Journal {
 
     /// Creates the journal of a plan that is about to run. `by` contains the operation's id, holder and start time. `gates` are
     /// the gates between batches (`null` if there are none). For `guards` see [`Self::begin`].
-    pub async fn begin_plan<W: Kind + Work>(
+    pub async fn begin_plan<W: OperationKind + Work>(
         store: &dyn WriteStore,
         plan: &Plan<W>,
         by: &LeaseHolder,

@@ -1,10 +1,10 @@
 //! The journal of an operation records the steps, so that any machine can resume the operation. The ledger determines where the
 //! journal is stored.
 
+mod batch_rollback;
 mod etcd;
-mod keep;
+mod listing;
 mod record;
-mod returning;
 mod run;
 mod status;
 mod summary;
@@ -16,15 +16,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use self::keep::{Listed, Listing, Progress};
+pub use self::batch_rollback::Returning;
+pub use self::listing::{Listed, Listing, StepCounts};
 pub use self::record::{Noted, Record, State};
-pub use self::returning::Returning;
 pub use self::run::{Run, RunEnd};
 pub use self::status::Status;
 pub use self::summary::Summary;
 pub use self::waiver::Waiver;
 use super::{
-    Kind, LeaseHolder, Ledger, OperationError, Part, PartChange, Parts, Plan, ReadLedger, StepId, Work,
+    LeaseHolder, Ledger, OperationError, OperationKind, Part, PartChange, Parts, Plan, ReadLedger, StepId,
+    Work,
 };
 use crate::store::{Action, CommitError, Expected, Revision, Transaction};
 
@@ -61,7 +62,7 @@ impl Journal {
     /// Returns the first content of the journal for a plan that is about to run. The content is the plan as JSON, and the
     /// summary. `by` contains the operation's id, holder and start time. `gates` are the gates between batches (`null` if there
     /// are none).
-    pub fn of_plan<W: Kind + Work>(
+    pub fn of_plan<W: OperationKind + Work>(
         plan: &Plan<W>,
         by: &LeaseHolder,
         gates: Value,

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::keeping::Keeping;
+use super::lease_renewal::LeaseRenewal;
 use super::{ClusterLock, LeaseHolder, OperationError};
 use crate::store::lease::{Granted, LeaseId, LeaseStore};
 use crate::store::{
@@ -64,7 +64,7 @@ pub struct Lock {
     claim: LeaseHolder,
     created: Revision,
     lease: LeaseId,
-    keeping: Keeping,
+    keeping: LeaseRenewal,
     beside: Option<ClusterLock>,
 }
 
@@ -174,7 +174,7 @@ impl Lock {
         granted: Granted,
         since: Instant,
     ) -> Self {
-        let keeper = Keeper {
+        let keeper = KeepAlive {
             store: store.clone(),
             key: key.clone(),
             created,
@@ -182,7 +182,7 @@ impl Lock {
             ttl: granted.ttl,
             good_until: since.checked_add(granted.ttl).unwrap_or(since),
         };
-        let keeping = Keeping::begin(keeper.keep());
+        let keeping = LeaseRenewal::begin(keeper.keep());
         Self { store, key, claim, created, lease: granted.lease, keeping, beside: None }
     }
 
@@ -238,7 +238,7 @@ impl Lock {
 }
 
 /// Keeps the etcd lease alive, and detects the loss of the operation lease.
-struct Keeper {
+struct KeepAlive {
     store: Arc<dyn LeaseStore>,
     key: Key,
     created: Revision,
@@ -249,7 +249,7 @@ struct Keeper {
     good_until: Instant,
 }
 
-impl Keeper {
+impl KeepAlive {
     /// Runs until the operation lease is lost, and returns the reason.
     async fn keep(mut self) -> String {
         let beat = self.ttl.checked_div(BEATS).unwrap_or(self.ttl);

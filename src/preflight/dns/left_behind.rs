@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::dns::external_dns::{owner, resource};
 use crate::dns::reader::{CutoverReader, LEADING};
 use crate::inventory::external_dns::{Controller, ownership_names};
-use crate::nameserver::{Kind, RecordSet};
+use crate::nameserver::{RecordKind, RecordSet};
 use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::{and_more, counted};
 
@@ -43,7 +43,7 @@ async fn read(dns: &CutoverReader) -> Read<Judged> {
 /// Returns the names that these instances of ExternalDNS own, each with the objects that the ownership records contain.
 fn owned(zone: &[RecordSet], own: &[Controller]) -> BTreeMap<String, BTreeSet<String>> {
     let owners: BTreeSet<&str> = own.iter().filter_map(|one| one.owner.as_deref()).collect();
-    let texts = zone.iter().filter(|set| set.kind == Kind::Txt);
+    let texts = zone.iter().filter(|set| set.kind == RecordKind::Txt);
     let texts: BTreeMap<&str, &RecordSet> = texts.map(|set| (set.name.as_str(), set)).collect();
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for set in zone.iter().filter(|set| LEADING.contains(&set.kind)) {
@@ -109,13 +109,13 @@ mod tests {
         };
         let at = || "192.0.2.1".to_string();
         let zone = [
-            set("mail", Kind::A, at()),
-            set("a-mail", Kind::Txt, text("blue")),
-            set("*.wild", Kind::A, at()),
-            set("a-*.wild", Kind::Txt, text("blue")),
-            set("theirs", Kind::A, at()),
-            set("a-theirs", Kind::Txt, text("red")),
-            set("plain", Kind::A, at()),
+            set("mail", RecordKind::A, at()),
+            set("a-mail", RecordKind::Txt, text("blue")),
+            set("*.wild", RecordKind::A, at()),
+            set("a-*.wild", RecordKind::Txt, text("blue")),
+            set("theirs", RecordKind::A, at()),
+            set("a-theirs", RecordKind::Txt, text("red")),
+            set("plain", RecordKind::A, at()),
         ];
         let owned = owned(&zone, &[controller("blue", &[])]);
         assert_eq!(owned.keys().collect::<Vec<_>>(), ["*.wild.example.com", "mail.example.com"]);

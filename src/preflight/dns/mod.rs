@@ -44,9 +44,9 @@ mod testing {
     use std::collections::BTreeSet;
 
     use crate::dns::reader::Entry;
-    use crate::nameserver::{Kind, Record, RecordSet};
+    use crate::nameserver::{Record, RecordKind, RecordSet};
 
-    pub fn record(name: &str, kind: Kind, ttl: u32, data: &str) -> Record {
+    pub fn record(name: &str, kind: RecordKind, ttl: u32, data: &str) -> Record {
         Record::new(name, kind, ttl, data)
     }
 
@@ -63,6 +63,6 @@ mod testing {
     }
 
     pub fn www() -> Entry {
-        entry("www.example.com", &[record("www.example.com", Kind::A, 60, "192.0.2.1")])
+        entry("www.example.com", &[record("www.example.com", RecordKind::A, 60, "192.0.2.1")])
     }
 }

@@ -1,7 +1,7 @@
 //! `names`: whether every name to change is in the zone, has its own records, and points to this cluster.
 
 use crate::dns::reader::{CutoverReader, Entry, Selected, Unfit};
-use crate::nameserver::Kind;
+use crate::nameserver::RecordKind;
 use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::and_more;
 
@@ -39,9 +39,10 @@ fn judge(zone: &str, Selected { entries, left_out }: &Selected) -> Judged {
     if entries.is_empty() {
         return Judged::fail(format!("no name can change: {told}"), TAKE);
     }
-    let count =
-        |kind: Kind| entries.iter().filter(|entry| entry.sets.iter().any(|set| set.kind == kind)).count();
-    let kinds = [Kind::A, Kind::Aaaa, Kind::Cname].map(|kind| (count(kind), kind));
+    let count = |kind: RecordKind| {
+        entries.iter().filter(|entry| entry.sets.iter().any(|set| set.kind == kind)).count()
+    };
+    let kinds = [RecordKind::A, RecordKind::Aaaa, RecordKind::Cname].map(|kind| (count(kind), kind));
     let kinds: Vec<String> =
         kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
     let observed = format!("names to change: {} ({})", entries.len(), kinds.join(", "));

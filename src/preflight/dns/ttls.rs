@@ -39,14 +39,14 @@ fn judge(entries: &[Entry]) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nameserver::Kind;
+    use crate::nameserver::RecordKind;
     use crate::preflight::Verdict;
     use crate::preflight::dns::testing::{entry, record, www};
 
     #[test]
     fn long_ttl_is_a_warning() {
         assert_eq!(judge(&[www()]).verdict, Verdict::Pass);
-        let long = entry("api.example.com", &[record("api.example.com", Kind::A, 3600, "192.0.2.1")]);
+        let long = entry("api.example.com", &[record("api.example.com", RecordKind::A, 3600, "192.0.2.1")]);
         let judged = judge(&[www(), long]);
         assert_eq!(judged.observed, "TTL longer than 300 s: `api.example.com` (3600 s)");
         assert!(judged.remedy.contains("at least 3600 s before"), "{judged:?}");

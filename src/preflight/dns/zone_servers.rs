@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::dns::reader::CutoverReader;
 use crate::inventory::zone::unanswered;
-use crate::nameserver::{Answer, Kind, NameserverError, Soa};
+use crate::nameserver::{Answer, NameserverError, RecordKind, Soa};
 use crate::preflight::{Check, Judged, Read, first_few};
 
 /// The check.
@@ -28,7 +28,7 @@ async fn read(dns: &CutoverReader) -> Read<Judged> {
         return Err(dns.zone.unresolved(error).into());
     }
     let asked = servers.into_iter().map(async |(name, server)| match server {
-        Ok(server) => (name, server.ask(&dns.zone.name, Kind::Soa).await),
+        Ok(server) => (name, server.ask(&dns.zone.name, RecordKind::Soa).await),
         Err(error) => (name, Err(error)),
     });
     Ok(judge(&join_all(asked).await))
@@ -91,7 +91,11 @@ mod tests {
 
     fn start(serial: u32, is_authoritative: bool) -> Answer {
         let data = format!("ns1.example.com admin.example.com {serial} 3600 600 86400 60");
-        Answer { is_authoritative, exists: true, records: vec![record("example.com", Kind::Soa, 60, &data)] }
+        Answer {
+            is_authoritative,
+            exists: true,
+            records: vec![record("example.com", RecordKind::Soa, 60, &data)],
+        }
     }
 
     fn refused(code: &str) -> NameserverError {

@@ -3,7 +3,7 @@
 use super::Renumber;
 use crate::certs::Certificate;
 use crate::inventory::unread;
-use crate::kube_api::served;
+use crate::kube_api::presented_certificate;
 use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::counted;
 
@@ -22,8 +22,9 @@ async fn read(input: &Renumber) -> Read<Judged> {
         format!("on each control-plane host: `netsurgeon certs reissue --for-cidr {}`", input.options.to);
     let servers = input.read.servers().await?;
     for server in servers {
-        let chain =
-            served(&server.to_string(), None).await.map_err(|error| unread(format!("{server}: {error}")))?;
+        let chain = presented_certificate(&server.to_string(), None)
+            .await
+            .map_err(|error| unread(format!("{server}: {error}")))?;
         let certificate = chain.into_iter().next().and_then(|der| Certificate::from_der(der).ok());
         let certificate = certificate.ok_or_else(|| unread(format!("{server} presents no certificate")))?;
         if let Some(missing) = first.filter(|address| !certificate.covers(*address)) {

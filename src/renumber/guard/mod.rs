@@ -7,20 +7,20 @@
 //! guard changes only objects that netsurgeon created, the IPAddress objects of the old and new addresses, bits of the
 //! RangeAllocation, and the two fields by which a Service holds its old address.
 
-mod deserted;
-mod following;
-mod given_up;
+mod abandoned_moves;
+mod lost_services;
+mod shadow_updates;
 
 use std::net::IpAddr;
 
-pub use deserted::{deserted, left_over};
-pub(super) use following::behind;
-use following::copies;
-pub use following::{Follow, Followed};
-use given_up::Settled;
-pub use given_up::given_up;
+pub use abandoned_moves::{deserted, left_over};
+use lost_services::Settled;
+pub use lost_services::given_up;
+pub(super) use shadow_updates::behind;
+use shadow_updates::copies;
+pub use shadow_updates::{Follow, Followed};
 
-use super::dates::kept;
+use super::creation_times::kept;
 use super::hold::{Choice, Hold, choose};
 use super::index::{Index, as_seen, is_own};
 use super::intention::{Move, Renumbering, Shadow};

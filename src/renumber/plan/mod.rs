@@ -1,10 +1,10 @@
 //! Plans a renumbering. Computes the move of every Service only from a survey and the options of the plan.
 
-mod arranged;
 mod error;
 mod overlaps;
 mod records;
 mod shadow;
+mod tier_order;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub(super) use shadow::{give_temporaries, make_shadow, shadow_spec, spare_addres
 use self::overlaps::overlaps;
 use self::records::{record_changes, unread};
 
-pub use self::arranged::open_to_tiers;
+pub use self::tier_order::open_to_tiers;
 use super::hold::{Choice, Hold, choose};
 use super::intention::{BitmapChange, Move, OtherRange, Renumbering, Skipped, Turn};
 use super::kube_proxy::{DataPlane, Obstacle, judge};
@@ -68,7 +68,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     target::check(survey, &options.to)?;
     let family = options.to.family();
     let (leaving, skipped) = split(survey, family, &options.to);
-    let arranged = arranged::arrange(survey, options.tiers.as_ref(), leaving)?;
+    let arranged = tier_order::arrange(survey, options.tiers.as_ref(), leaving)?;
     let overlaps = overlaps(survey, &options.to);
     let (data_plane, gap, no_external_ip) = routing(survey, options, !overlaps.is_empty())?;
     let taken = in_use(survey, &options.to);

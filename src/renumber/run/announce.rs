@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::kube_api::{Cluster, ServiceEvent};
 use crate::operation::{Event, Observer};
 use crate::renumber::{Move, Renumbering};
-use crate::session::{Voice, counted};
+use crate::session::{Ui, counted};
 
 /// Maximum number of events that wait to be written.
 const MOST_WAITING: usize = 4096;
@@ -85,7 +85,7 @@ impl<'a> Announcer<'a> {
     }
 
     /// Waits at most [`LAST_WAIT`] for the last events, and reports the number of events that could not be written.
-    pub async fn finish(self, voice: &Voice) {
+    pub async fn finish(self, ui: &Ui) {
         let Self { queue, asked, mut writer, written, .. } = self;
         drop(queue);
         let reason = if let Ok(ended) = timeout(LAST_WAIT, &mut writer).await {
@@ -97,7 +97,7 @@ impl<'a> Announcer<'a> {
         let missing = asked.saturating_sub(written.load(Ordering::Relaxed));
         if missing > 0 {
             let reason = reason.unwrap_or_else(|| "the API server did not accept them in time".to_string());
-            voice.note(&format!(
+            ui.note(&format!(
                 "{} for moved Services could not be written (no step depends on them): {reason}",
                 counted(missing, "Kubernetes event", "Kubernetes events")
             ));

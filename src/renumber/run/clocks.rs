@@ -33,13 +33,13 @@ impl RenumberSession {
             .hint("connect to an API server without a proxy that removes this header"));
         };
         if let Some(words) = difference(OffsetDateTime::now_utc(), now, REPORTED) {
-            self.voice.warn(&format!(
+            self.ui.warn(&format!(
                 "the clock of this host is {words} the clock of the cluster; dates and waits use the clock of the cluster"
             ));
         }
         let Some(text) = other_clock(cluster).await else { return Ok(()) };
         if !way.is_forward() {
-            self.voice.warn(&text);
+            self.ui.warn(&text);
             return Ok(());
         }
         Err(Failure::refused(text)

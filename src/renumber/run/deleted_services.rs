@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Namespace;
 
 use super::{Direction, Ongoing, RenumberSession};
 use crate::operation::{Lock, Record, RepairOutcome, Report, State, StepId, settle};
-use crate::renumber::live::delete_again;
-use crate::renumber::{Move, Renumbering, current, guard};
+use crate::renumber::environment::delete_again;
+use crate::renumber::{Move, Renumbering, drift, guard};
 use crate::session::{Arrival, Failure};
 use crate::survey::{ServiceRecord, Survey};
 
@@ -79,7 +79,7 @@ impl RenumberSession {
         let Some(moved) = work.moves.iter().find(|moved| moved.has_step(step)) else { return Ok(false) };
         let is_moved = moved.has_moved(|step| ongoing.journal.state(step));
         let is_its = |service: &ServiceRecord| service.uid == moved.uid && service.is_going();
-        let is_deleted = current::deleted(work, &survey).any(|other| other.uid == moved.uid)
+        let is_deleted = drift::deleted(work, &survey).any(|other| other.uid == moved.uid)
             || (!is_moved && survey.services.iter().any(is_its));
         if !is_deleted && !self.is_namespace_ending(&moved.namespace).await? {
             return Ok(false);
@@ -88,7 +88,7 @@ impl RenumberSession {
         let now = self.ambient().now();
         let ledger = self.ledger(&ongoing.journal, lock);
         ongoing.journal.fail(&ledger, step, DELETED, now).await?;
-        self.voice.note(&format!("{subject}: skipped, {DELETED}"));
+        self.ui.note(&format!("{subject}: skipped, {DELETED}"));
         self.drop_deserted(ongoing, lock).await?;
         Ok(true)
     }
@@ -106,7 +106,7 @@ impl RenumberSession {
         let store = self.store.as_ref();
         let survey = Survey::read(store, &self.layout, None).await?;
         let work = &ongoing.plan.work;
-        let deleted: Vec<&Move> = current::deleted(work, &survey).collect();
+        let deleted: Vec<&Move> = drift::deleted(work, &survey).collect();
         let ledger = self.ledger(&ongoing.journal, lock);
         for step in open.iter().filter(|step| deleted.iter().any(|moved| moved.has_step(step))) {
             ongoing.journal.fail(&ledger, step, DELETED, self.ambient().now()).await?;
@@ -142,7 +142,7 @@ impl RenumberSession {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         for moved in guard::left_over(work, survey) {
             if let Some(refusal) = delete_again(cluster, moved).await? {
-                self.voice.warn(&format!(
+                self.ui.warn(&format!(
                     "{} was deleted, but still exists: {refusal}; fix the cause, then: `kubectl delete service {} -n {}`",
                     moved.subject(),
                     moved.name,
@@ -185,7 +185,7 @@ impl RenumberSession {
             let (ledger, steps) = (self.ledger(&ongoing.journal, lock), (steps.as_slice(), to));
             let settled = settle(&ledger, &mut ongoing.journal, steps, repair, self.ambient()).await?;
             if settled == RepairOutcome::Done {
-                self.voice
+                self.ui
                     .note(&format!("{} was deleted, recreated or changed: {}", repair.subject, repair.says));
             }
         }

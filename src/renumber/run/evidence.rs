@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::audit::evidence_document::{NAMESPACE, published, read};
 use crate::audit::judgement::{Asked, Lacking, judge};
-use crate::audit::published::{NAMESPACE, published, read};
 use crate::ip::ServiceCidr;
 use crate::renumber::Renumbering;
-use crate::session::{Failure, Kind, Session, pasted};
+use crate::session::{ExitKind, Failure, Session, pasted};
 
 /// The default maximum age of a node's evidence, in seconds.
 pub const AGE: u64 = 900;
@@ -59,7 +59,7 @@ impl Evidence {
     pub async fn check(&self, session: &Session, work: &Renumbering) -> Result<(), Failure> {
         let Some(cluster) = session.cluster() else { return Ok(()) };
         let documents = if self.files.is_empty() {
-            published(&session.voice, cluster, &self.namespace).await?
+            published(&session.ui, cluster, &self.namespace).await?
         } else {
             self.files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?.concat()
         };
@@ -75,7 +75,7 @@ impl Evidence {
         };
         judge(&documents, &asked).map_err(|lacking| {
             let remedy = self.remedy(&lacking, &work.from);
-            Failure::new(Kind::Refused, lacking)
+            Failure::new(ExitKind::Refused, lacking)
                 .hint(remedy)
                 .hint("to retire the old addresses anyway: `--without-evidence-of NODE`, or `--without-evidence` instead of other options for evidence")
         })

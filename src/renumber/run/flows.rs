@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::Ongoing;
 use crate::host::conntrack::flows_to;
-use crate::renumber::users::{Count, Used, given_up, users};
-use crate::session::{Failure, Kind};
+use crate::renumber::old_address_clients::{Count, Used, given_up, users};
+use crate::session::{ExitKind, Failure};
 
 /// Maximum number of clients that a line names.
 const SHOWN: usize = 5;
@@ -28,7 +28,7 @@ pub(super) async fn users_of(ongoing: &Ongoing) -> Result<Vec<Used>, Failure> {
     let addresses: BTreeSet<IpAddr> = given_up.keys().copied().collect();
     let read = tokio::task::spawn_blocking(move || flows_to(&|address| addresses.contains(&address)));
     let flows = read.await.map_err(|error| Failure::refused(error.to_string()))?;
-    Ok(users(&given_up, &flows.map_err(|error| Failure::new(Kind::Refused, error))?))
+    Ok(users(&given_up, &flows.map_err(|error| Failure::new(ExitKind::Refused, error))?))
 }
 
 /// Returns one line of text that describes the use of a port of an old address.

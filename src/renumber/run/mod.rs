@@ -1,35 +1,35 @@
 //! Runs a renumbering on a live cluster, for the commands `renumber apply`, `retire`, `rollback` and `operation resume`. A run
 //! acquires the operation lease, continues where the journal ends, and reports the result.
 
-mod allocating;
+mod allocator_check;
 mod announce;
-mod applying;
-mod approving;
-mod carrying;
+mod apply;
 mod clocks;
-mod confirming;
 mod deleted_services;
 pub mod evidence;
 mod exclusive;
+mod execution;
+mod external_ip_test;
 pub mod flows;
-pub mod guarding;
+pub mod guard;
+mod in_flight_requests;
 mod kubelets;
-mod late;
-mod lingering;
-pub mod look;
+mod linger;
+mod manual_step_checks;
+mod manual_steps;
 mod node_local_dns;
 pub mod probe;
-mod renewing;
-mod replanning;
-mod resuming;
-mod retiring;
-mod returning;
+pub mod progress;
+mod range_evidence;
+mod replan;
+mod reservations;
+mod resume;
+mod retire;
+mod rollback;
 pub mod situation;
-mod stopping;
-mod sweeping;
-pub mod tally;
-mod trying;
-mod unflagged;
+pub mod status;
+mod stop_reason;
+mod sweep;
 mod waiver;
 mod watchers;
 
@@ -40,13 +40,13 @@ use std::time::Duration;
 
 pub use self::deleted_services::DELETED;
 pub use self::exclusive::{is_open, refuse_beside_another, unfinished};
-pub use self::retiring::{RetireTerms, again, left_alone, refuse_going_back};
-pub use self::returning::refuse_past_no_return;
+pub use self::retire::{RetireTerms, again, left_alone, refuse_going_back};
+pub use self::rollback::refuse_past_no_return;
 use self::situation::Situation;
-use super::live::LINGER;
+use super::environment::LINGER;
 use super::plan::KIND;
-use super::{Renumbering, current, is_past_no_return};
-use crate::kube_api::Reach;
+use super::{Renumbering, drift, is_past_no_return};
+use crate::kube_api::BarrierRoute;
 use crate::operation::{
     self, EtcdRecord, Journal, Lock, Plan, PlanFileError, Report, Status, StepId, Stuck, Summary, Work,
 };
@@ -59,7 +59,7 @@ use crate::survey::{Layout, Survey};
 #[derive(Debug, Clone)]
 pub struct Choices {
     /// How to check that every kube-proxy has applied the writes.
-    pub barrier: Reach,
+    pub barrier: BarrierRoute,
     /// In a rollback: how long the new addresses still answer after every Service has its old address again.
     pub linger: Duration,
     /// API servers that are stopped permanently, by host name or Lease name. No step waits for them.
@@ -73,7 +73,7 @@ pub struct Choices {
 impl Default for Choices {
     fn default() -> Self {
         Self {
-            barrier: Reach::Auto,
+            barrier: BarrierRoute::Auto,
             linger: LINGER,
             without_api_servers: BTreeSet::new(),
             events: true,
@@ -155,7 +155,7 @@ impl RenumberSession {
 
     /// Returns how long the new addresses of a renumbering still answer in a rollback.
     pub fn linger_of(&self, work: &Renumbering) -> Duration {
-        lingering::longest(self.choices.linger, work.era)
+        linger::longest(self.choices.linger, work.era)
     }
 
     /// Returns the unfinished renumberings of this cluster.
@@ -203,7 +203,7 @@ impl Ongoing {
 
     /// Returns the Services that were created in the old range and that the plan does not move, as `namespace/name`.
     pub fn newcomers(&self, survey: &Survey) -> Vec<String> {
-        current::newcomer_names(&self.plan.work, survey)
+        drift::newcomer_names(&self.plan.work, survey)
     }
 
     /// Returns the Services of [`Self::newcomers`] if they block the next command. Otherwise reads and returns no Service.

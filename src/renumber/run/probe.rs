@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Ongoing;
 use crate::host::conntrack::PROBE_PORTS;
 use crate::kube_api::dial;
-use crate::renumber::reach::{Address, Reach};
+use crate::renumber::expected_answers::{Address, ExpectedAnswers};
 use crate::session::Failure;
 use crate::survey::{Finding, Survey};
 
@@ -107,9 +107,10 @@ pub async fn probe(
 ) -> Result<(Vec<Probed>, Vec<Finding>), Failure> {
     let state = |step: &_| ongoing.journal.state(step);
     let reach = |asked: &Asked| {
-        Reach::of(&ongoing.plan.work, survey, (&asked.subject, asked.port), state).map_err(Failure::usage)
+        ExpectedAnswers::of(&ongoing.plan.work, survey, (&asked.subject, asked.port), state)
+            .map_err(Failure::usage)
     };
-    let all = asked.iter().map(reach).collect::<Result<Vec<Reach>, Failure>>()?;
+    let all = asked.iter().map(reach).collect::<Result<Vec<ExpectedAnswers>, Failure>>()?;
     let tried = join_all(all.iter().map(|reach| async move {
         let (old, new) = tokio::join!(Dialled::at(&reach.old), Dialled::at(&reach.new));
         (reach, Probed { service: reach.subject.clone(), old, new })

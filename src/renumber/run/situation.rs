@@ -2,7 +2,7 @@
 //! situation, and every command in a hint. It reads the direction, the point of no return and the held addresses only from the
 //! journal.
 
-use super::tally::{Phases, next_stage};
+use super::progress::{Phases, next_stage};
 use super::waiver::left_over;
 use super::{DELETED, Ongoing};
 use crate::operation::{Journal, Stage, State, Status, StepId, Summary, Work as _};

@@ -99,7 +99,7 @@ impl RenumberSession {
         ongoing.journal.give_up(&ledger, &waivers).await?;
         ongoing.summary.give_up(&waivers);
         for Waiver { subject, .. } in &waivers {
-            self.voice.progress(&format!("gave up `{subject}`: it stays as it is"));
+            self.ui.progress(&format!("gave up `{subject}`: it stays as it is"));
         }
         Ok(())
     }

@@ -7,16 +7,16 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::announce::Announcer;
-use super::tally::{Goal, Tally};
+use super::progress::{Goal, MoveProgress};
 use super::{Direction, RenumberSession};
 use crate::operation::{Event, Journal, Observer};
 use crate::renumber::Renumbering;
 use crate::session::progress::SharedProgress;
-use crate::session::{Said, Voice};
+use crate::session::{MessageKind, Ui};
 
 /// Outputs that stay open until a run of an operation ends.
 pub(super) struct Watchers<'a> {
-    voice: &'a Voice,
+    ui: &'a Ui,
     progress: Box<dyn Observer + 'a>,
     announcer: Option<Announcer<'a>>,
     /// The requested linger time in seconds, if it is longer than the maximum.
@@ -30,21 +30,21 @@ impl<'a> Watchers<'a> {
         (operation, work, journal): (&str, &'a Renumbering, &Journal),
         way: Direction,
     ) -> Self {
-        let voice = &session.voice;
-        voice.about("operation", operation);
+        let ui = &session.ui;
+        ui.about("operation", operation);
         let goal = match way {
             Direction::Forward => Goal::Move,
             Direction::Retire => Goal::Retire,
             Direction::Back | Direction::MovesBack => Goal::Back,
         };
-        let tally = Tally::new(operation, goal, (work, journal), Instant::now());
-        let tally: SharedProgress = Arc::new(Mutex::new(tally));
-        session.show(tally.clone());
+        let progress = MoveProgress::new(operation, goal, (work, journal), Instant::now());
+        let progress: SharedProgress = Arc::new(Mutex::new(progress));
+        session.show(progress.clone());
         let cluster = session.cluster().filter(|_| session.choices.events);
         let asked = session.choices.linger.as_secs();
         Self {
-            voice,
-            progress: voice.watch(tally),
+            ui,
+            progress: ui.watch(progress),
             announcer: cluster.map(|cluster| Announcer::new(cluster, operation, work)),
             asked: Some(asked).filter(|asked| *asked > session.linger_of(work).as_secs()),
         }
@@ -52,10 +52,10 @@ impl<'a> Watchers<'a> {
 
     /// Closes the outputs.
     pub(super) async fn finish(self) {
-        let Self { voice, progress, announcer, .. } = self;
+        let Self { ui, progress, announcer, .. } = self;
         drop(progress);
         if let Some(announcer) = announcer {
-            announcer.finish(voice).await;
+            announcer.finish(ui).await;
         }
     }
 }
@@ -77,7 +77,7 @@ impl Observer for Watchers<'_> {
                      minutes"
                 );
             }
-            self.voice.say(Said::Note, &text, &[("seconds", Value::from(seconds))]);
+            self.ui.say(MessageKind::Note, &text, &[("seconds", Value::from(seconds))]);
         }
         if let Some(announcer) = &mut self.announcer {
             announcer.event(event);

@@ -19,8 +19,8 @@ use self::command::Program;
 use self::prometheus::{Limits, Query};
 pub use self::prometheus::{prometheus_number, prometheus_probe};
 use super::failure::Failure;
-use super::said::Said;
-use super::voice::Voice;
+use super::message_kind::MessageKind;
+use super::ui::Ui;
 use crate::kube_api::Probe;
 use crate::operation::{Checkpoint, Closed, Stage};
 
@@ -180,14 +180,14 @@ impl Gates {
 /// Checks the gates of one operation, and reports the results.
 pub struct Gatekeeper<'a> {
     gates: &'a Gates,
-    voice: &'a Voice,
+    ui: &'a Ui,
     operation: &'a str,
 }
 
 impl<'a> Gatekeeper<'a> {
     /// Returns the gatekeeper for these gates.
-    pub fn new(gates: &'a Gates, voice: &'a Voice, operation: &'a str) -> Self {
-        Self { gates, voice, operation }
+    pub fn new(gates: &'a Gates, ui: &'a Ui, operation: &'a str) -> Self {
+        Self { gates, ui, operation }
     }
 
     /// Returns the action for a closed gate.
@@ -197,13 +197,13 @@ impl<'a> Gatekeeper<'a> {
 
     /// Reports the action for a closed gate.
     pub fn warn(&self, text: &str) {
-        self.voice.warn(text);
+        self.ui.warn(text);
     }
 
     fn say(&self, text: &str, gate: &str, open: bool, stage: &Stage) {
         let batch = stage.batch.map(|batch| batch.saturating_add(1));
         let fields = [("gate", Value::from(gate)), ("open", open.into()), ("batch", batch.into())];
-        self.voice.say(if open { Said::Progress } else { Said::Warning }, text, &fields);
+        self.ui.say(if open { MessageKind::Progress } else { MessageKind::Warning }, text, &fields);
     }
 
     fn is_in_time(&self, ahead: Duration, stage: &Stage) -> Result<(), Closed> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::{GateSettings, LIMIT, OnFailure, until};
-use crate::session::{Failure, Voice, pasted};
+use crate::session::{Failure, Ui, pasted};
 
 impl GateSettings {
     /// Returns the gates as JSON for the journal; `null` if there are none.
@@ -51,9 +51,9 @@ impl GateSettings {
     }
 
     /// Reports which gates are checked and recorded, or that recorded gates are ignored.
-    pub fn report(&self, voice: &Voice, recorded: &Value) {
+    pub fn report(&self, ui: &Ui, recorded: &Value) {
         match (self.words(), recorded.is_null()) {
-            (Some(words), _) => voice.note(&format!(
+            (Some(words), _) => ui.note(&format!(
                 "gates between batches: {words}. {}",
                 if self.asks() {
                     "To check them after a resume, give them again: netsurgeon runs no program and opens no URL that only the journal names"
@@ -61,7 +61,7 @@ impl GateSettings {
                     "The journal records them: `operation resume` applies them again, unless you give other gates or `--no-gates`"
                 }
             )),
-            (None, false) => voice.note("no gates between batches: the recorded gates are ignored"),
+            (None, false) => ui.note("no gates between batches: the recorded gates are ignored"),
             (None, true) => {}
         }
     }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::EtcdStore;
 use super::connection::Request;
-use super::failure::Failure;
+use super::failure::RequestFailure;
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{Access, KeyRange, Revision, StoreError};
 
@@ -67,8 +67,8 @@ impl EtcdStore {
         let mut stream = self.connection.request(Request::Read, begin).await.map_err(failed)?;
         loop {
             let next = match timeout(patience, stream.message()).await {
-                Ok(next) => next.map_err(|error| failed(Failure::from(error)))?,
-                Err(_) => return Err(failed(Failure::timed_out(patience.as_secs()))),
+                Ok(next) => next.map_err(|error| failed(RequestFailure::from(error)))?,
+                Err(_) => return Err(failed(RequestFailure::timed_out(patience.as_secs()))),
             };
             let Some(part) = next else { return Ok(Ok(())) };
             if let Err(error) = file.write_all(part.blob()) {

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::EtcdOptions;
-use super::failure::{Failure, Kind};
+use super::failure::{FailureKind, RequestFailure};
 use crate::store::{Access, StoreError};
 
 /// Pause after every endpoint has failed once. The pause doubles with each round.
@@ -73,11 +73,11 @@ impl Connection {
     }
 
     /// Checks that all endpoints that answer in time belong to one cluster. Later connections are checked, too.
-    async fn is_of_one_cluster(&self) -> Result<(), Failure> {
+    async fn is_of_one_cluster(&self) -> Result<(), RequestFailure> {
         let all = (0..self.urls.len()).map(|endpoint| timeout(FELLOWS, self.client(endpoint)));
         for answer in join_all(all).await.into_iter().flatten() {
             if let Err(failure) = answer
-                && failure.kind == Kind::OtherCluster
+                && failure.kind == FailureKind::OtherCluster
             {
                 return Err(failure);
             }
@@ -86,7 +86,7 @@ impl Connection {
     }
 
     /// Checks that an endpoint has the same cluster id as the other endpoints.
-    fn same_cluster(&self, endpoint: usize, cluster: Option<u64>) -> Result<(), Failure> {
+    fn same_cluster(&self, endpoint: usize, cluster: Option<u64>) -> Result<(), RequestFailure> {
         let Some(cluster) = cluster else { return Ok(()) };
         let (first, teller) = *self.cluster.get_or_init(|| (cluster, endpoint));
         if first == cluster {
@@ -98,7 +98,7 @@ impl Connection {
             url(teller),
             url(endpoint)
         );
-        Err(Failure { kind: Kind::OtherCluster, not_carried_out: true, reason })
+        Err(RequestFailure { kind: FailureKind::OtherCluster, not_carried_out: true, reason })
     }
 
     /// Returns the endpoints, for headings and errors.
@@ -112,7 +112,11 @@ impl Connection {
     }
 
     /// Sends a request. Retries the request, on the same endpoint or another endpoint, if a retry is safe and can help.
-    pub(super) async fn request<T, F>(&self, kind: Request, send: impl Fn(Client) -> F) -> Result<T, Failure>
+    pub(super) async fn request<T, F>(
+        &self,
+        kind: Request,
+        send: impl Fn(Client) -> F,
+    ) -> Result<T, RequestFailure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
@@ -125,7 +129,7 @@ impl Connection {
         &self,
         within: Duration,
         send: impl Fn(Client) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, RequestFailure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
@@ -139,7 +143,7 @@ impl Connection {
         &self,
         within: Duration,
         send: impl Fn(Client) -> F,
-    ) -> Vec<Result<T, Failure>>
+    ) -> Vec<Result<T, RequestFailure>>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
@@ -169,7 +173,7 @@ impl Connection {
         limits: Limits,
         kind: Request,
         send: impl Fn(Client) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, RequestFailure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
@@ -185,14 +189,14 @@ impl Connection {
             };
             attempts = attempts.saturating_add(1);
             match failure.kind {
-                Kind::Token => {
+                FailureKind::Token => {
                     authentications = authentications.saturating_add(1);
                     self.forget(endpoint);
                     if authentications > MOST_AUTHENTICATIONS {
-                        return Err(Failure { kind: Kind::Unauthenticated, ..failure });
+                        return Err(RequestFailure { kind: FailureKind::Unauthenticated, ..failure });
                     }
                 }
-                Kind::Transient if kind == Request::Read || failure.not_carried_out => {
+                FailureKind::Transient if kind == Request::Read || failure.not_carried_out => {
                     self.turn_from(endpoint);
                 }
                 _ => return Err(failure),
@@ -213,27 +217,27 @@ impl Connection {
         left: Duration,
         limit: Duration,
         send: &impl Fn(Client) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, RequestFailure>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
         let connect_limit = self.options.connect_timeout.min(left);
         let client = match timeout(connect_limit, self.client(endpoint)).await {
             Ok(client) => client?,
-            Err(_) => return Err(Failure::timed_out(connect_limit.as_secs()).beforehand()),
+            Err(_) => return Err(RequestFailure::timed_out(connect_limit.as_secs()).beforehand()),
         };
         // An attempt keeps its own time limit, even if the total time ends first. An early abort would leave the outcome of a
         // write unknown.
         if let Ok(answer) = timeout(limit, send(client)).await {
-            return answer.map_err(Failure::from);
+            return answer.map_err(RequestFailure::from);
         }
         // The connection may be broken without an error, so the next request connects again.
         self.forget(endpoint);
-        Err(Failure::timed_out(limit.as_secs()))
+        Err(RequestFailure::timed_out(limit.as_secs()))
     }
 
     /// Returns the client of an endpoint, after it has authenticated and received one response.
-    async fn client(&self, endpoint: usize) -> Result<Client, Failure> {
+    async fn client(&self, endpoint: usize) -> Result<Client, RequestFailure> {
         let slot = |endpoint: usize| self.clients.get(endpoint).map(|slot| slot.lock());
         let ready = slot(endpoint).and_then(|slot| slot.unwrap_or_else(PoisonError::into_inner).clone());
         if let Some(client) = ready {
@@ -250,8 +254,8 @@ impl Connection {
             options = options.with_user(name, password);
         }
         let client =
-            Client::connect([url], Some(options)).await.map_err(|e| Failure::from(e).beforehand())?;
-        let cluster = probe(&client).await.map_err(Failure::beforehand)?;
+            Client::connect([url], Some(options)).await.map_err(|e| RequestFailure::from(e).beforehand())?;
+        let cluster = probe(&client).await.map_err(RequestFailure::beforehand)?;
         self.same_cluster(endpoint, cluster)?;
         if let Some(slot) = slot(endpoint) {
             *slot.unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
@@ -283,47 +287,51 @@ impl Connection {
     }
 
     /// Returns the error for a failed read.
-    pub(super) fn read_error(&self, failure: Failure) -> StoreError {
+    pub(super) fn read_error(&self, failure: RequestFailure) -> StoreError {
         self.error(failure, self.options.retry_for)
     }
 
     /// Returns the error for a request that was retried for the time `patience`.
-    pub(super) fn error(&self, failure: Failure, patience: Duration) -> StoreError {
+    pub(super) fn error(&self, failure: RequestFailure, patience: Duration) -> StoreError {
         let endpoints = self.endpoints();
         let reason = failure.reason;
         match failure.kind {
             // A proxy that is starting can cause this error, so the request was retried. An error that remains after the retries
             // is a configuration error.
-            Kind::Transient if reason.contains("tls handshake eof") => StoreError::Configuration {
+            FailureKind::Transient if reason.contains("tls handshake eof") => StoreError::Configuration {
                 what: format!("the connection to etcd at `{endpoints}`"),
                 reason: format!("{reason}; check whether this endpoint uses https"),
             },
-            Kind::Transient => StoreError::Unreachable { endpoints, seconds: patience.as_secs(), reason },
-            Kind::Token | Kind::Unauthenticated => StoreError::Unauthenticated { endpoints, reason },
-            Kind::PermissionDenied => {
+            FailureKind::Transient => {
+                StoreError::Unreachable { endpoints, seconds: patience.as_secs(), reason }
+            }
+            FailureKind::Token | FailureKind::Unauthenticated => {
+                StoreError::Unauthenticated { endpoints, reason }
+            }
+            FailureKind::PermissionDenied => {
                 StoreError::PermissionDenied { endpoints, access: Access::Administer("do this"), reason }
             }
-            Kind::Configuration | Kind::OtherCluster => {
+            FailureKind::Configuration | FailureKind::OtherCluster => {
                 StoreError::Configuration { what: format!("the connection to etcd at `{endpoints}`"), reason }
             }
-            Kind::Compacted
-            | Kind::FutureRevision
-            | Kind::Refused
-            | Kind::TooLarge
-            | Kind::NoSuchLease
-            | Kind::Other => StoreError::Server { endpoints, reason },
+            FailureKind::Compacted
+            | FailureKind::FutureRevision
+            | FailureKind::Refused
+            | FailureKind::TooLarge
+            | FailureKind::NoSuchLease
+            | FailureKind::Other => StoreError::Server { endpoints, reason },
         }
     }
 }
 
 /// Reads one key with a quorum, to check that the endpoint answers and accepts the credentials. The user does not need the
 /// permission to read this key. Returns the cluster id, if the response contains it.
-async fn probe(client: &Client) -> Result<Option<u64>, Failure> {
+async fn probe(client: &Client) -> Result<Option<u64>, RequestFailure> {
     let options = GetOptions::new().with_limit(1).with_keys_only();
-    match client.kv_client().get(super::FIRST_KEY, Some(options)).await.map_err(Failure::from) {
+    match client.kv_client().get(super::FIRST_KEY, Some(options)).await.map_err(RequestFailure::from) {
         // Every user is allowed to read the status of a member.
-        Err(failure) if failure.kind == Kind::PermissionDenied => {
-            let status = client.maintenance_client().status().await.map_err(Failure::from)?;
+        Err(failure) if failure.kind == FailureKind::PermissionDenied => {
+            let status = client.maintenance_client().status().await.map_err(RequestFailure::from)?;
             Ok(status.header().map(ResponseHeader::cluster_id))
         }
         other => other.map(|answer| answer.header().map(ResponseHeader::cluster_id)),

@@ -13,7 +13,7 @@ use crate::words::with_causes;
 
 /// The kind of a failure, which determines how to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FailureKind {
     /// The request can succeed on another member or later.
     Transient,
     /// The token is no longer valid, so the client must authenticate again.
@@ -42,8 +42,8 @@ pub(super) enum Kind {
 
 /// A failed request.
 #[derive(Debug, Clone)]
-pub(super) struct Failure {
-    pub kind: Kind,
+pub(super) struct RequestFailure {
+    pub kind: FailureKind,
     /// Whether etcd certainly did not execute the request.
     pub not_carried_out: bool,
     /// The message of the server or of the transport.
@@ -53,33 +53,33 @@ pub(super) struct Failure {
 /// etcd's messages, their kinds, and whether etcd certainly did not execute the request. etcd can still apply a proposal that
 /// timed out or was dropped when the leader changed (`processInternalRaftRequestOnce`, server/etcdserver/v3_server.go, v3.6.16).
 /// An interceptor that runs before the proposal returns `no leader`.
-const WORDS: &[(&str, Kind, bool)] = &[
-    ("etcdserver: invalid auth token", Kind::Token, true),
-    ("etcdserver: revision of auth store is old", Kind::Token, true),
-    ("etcdserver: authentication failed", Kind::Unauthenticated, true),
-    ("etcdserver: authentication is not enabled", Kind::Unauthenticated, true),
-    ("etcdserver: user name is empty", Kind::Unauthenticated, true),
-    ("etcdserver: user name not found", Kind::Unauthenticated, true),
-    ("etcdserver: permission denied", Kind::PermissionDenied, true),
-    ("etcdserver: mvcc: required revision has been compacted", Kind::Compacted, true),
-    ("etcdserver: mvcc: required revision is a future revision", Kind::FutureRevision, true),
-    ("etcdserver: mvcc: database space exceeded", Kind::Refused, true),
-    ("etcdserver: request is too large", Kind::Refused, true),
+const WORDS: &[(&str, FailureKind, bool)] = &[
+    ("etcdserver: invalid auth token", FailureKind::Token, true),
+    ("etcdserver: revision of auth store is old", FailureKind::Token, true),
+    ("etcdserver: authentication failed", FailureKind::Unauthenticated, true),
+    ("etcdserver: authentication is not enabled", FailureKind::Unauthenticated, true),
+    ("etcdserver: user name is empty", FailureKind::Unauthenticated, true),
+    ("etcdserver: user name not found", FailureKind::Unauthenticated, true),
+    ("etcdserver: permission denied", FailureKind::PermissionDenied, true),
+    ("etcdserver: mvcc: required revision has been compacted", FailureKind::Compacted, true),
+    ("etcdserver: mvcc: required revision is a future revision", FailureKind::FutureRevision, true),
+    ("etcdserver: mvcc: database space exceeded", FailureKind::Refused, true),
+    ("etcdserver: request is too large", FailureKind::Refused, true),
     // Message of gRPC: the request exceeds the server's limit (`MaxRequestBytes` and 512 KiB).
-    ("received message larger than max", Kind::Refused, true),
+    ("received message larger than max", FailureKind::Refused, true),
     // Message of tonic: the answer exceeds this client's limit (`decode_chunk`, src/codec/decode.rs, 0.14). If the request was a
     // write, etcd has executed it.
-    ("decoded message length too large", Kind::TooLarge, false),
-    ("etcdserver: too many operations in txn request", Kind::Refused, true),
-    ("etcdserver: duplicate key given in txn request", Kind::Refused, true),
-    ("etcdserver: requested lease not found", Kind::NoSuchLease, true),
-    ("etcdserver: too many requests", Kind::Transient, true),
-    ("etcdserver: no leader", Kind::Transient, true),
-    ("etcdserver: not leader", Kind::Transient, false),
-    ("etcdserver: leader changed", Kind::Transient, false),
-    ("etcdserver: server stopped", Kind::Transient, false),
-    ("etcdserver: request timed out", Kind::Transient, false),
-    ("etcdserver: unhealthy cluster", Kind::Transient, false),
+    ("decoded message length too large", FailureKind::TooLarge, false),
+    ("etcdserver: too many operations in txn request", FailureKind::Refused, true),
+    ("etcdserver: duplicate key given in txn request", FailureKind::Refused, true),
+    ("etcdserver: requested lease not found", FailureKind::NoSuchLease, true),
+    ("etcdserver: too many requests", FailureKind::Transient, true),
+    ("etcdserver: no leader", FailureKind::Transient, true),
+    ("etcdserver: not leader", FailureKind::Transient, false),
+    ("etcdserver: leader changed", FailureKind::Transient, false),
+    ("etcdserver: server stopped", FailureKind::Transient, false),
+    ("etcdserver: request timed out", FailureKind::Transient, false),
+    ("etcdserver: unhealthy cluster", FailureKind::Transient, false),
 ];
 
 /// gRPC status codes by number. netsurgeon does not depend on the crate that defines their names.
@@ -92,11 +92,11 @@ mod code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
-impl Failure {
+impl RequestFailure {
     /// Returns the failure of a request that exceeded its time limit.
     pub(super) fn timed_out(seconds: u64) -> Self {
         let reason = format!("no answer within {seconds} s");
-        Self { kind: Kind::Transient, not_carried_out: false, reason }
+        Self { kind: FailureKind::Transient, not_carried_out: false, reason }
     }
 
     /// Marks the request as not executed. Used for failures before the request is sent, for example a failed connection attempt.
@@ -104,7 +104,7 @@ impl Failure {
         Self { not_carried_out: true, ..self }
     }
 
-    fn by_words(reason: &str) -> Option<(Kind, bool)> {
+    fn by_words(reason: &str) -> Option<(FailureKind, bool)> {
         WORDS.iter().find(|(words, ..)| reason.contains(words)).map(|(_, kind, not)| (*kind, *not))
     }
 
@@ -113,36 +113,42 @@ impl Failure {
         let has = |words: &[&str]| words.iter().any(|word| reason.contains(word));
         let by_server = ["received fatal alert: ", "CertificateRequired", "BadCertificate"];
         let (kind, not_carried_out) = if has(&by_server) {
-            (Kind::Unauthenticated, true)
+            (FailureKind::Unauthenticated, true)
         } else if has(&["invalid peer certificate", "InvalidContentType", "corrupt message", "invalid URI"]) {
-            (Kind::Configuration, true)
+            (FailureKind::Configuration, true)
         } else {
-            (Kind::Transient, has(&["tcp connect error", "dns error", "Connection refused"]))
+            (FailureKind::Transient, has(&["tcp connect error", "dns error", "Connection refused"]))
         };
         Self { kind, not_carried_out, reason }
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for RequestFailure {
     fn from(error: Error) -> Self {
         let status = match error {
             Error::GRpcStatus(status) => status,
             Error::TransportError(error) => return Self::of_transport(with_causes(&error)),
             Error::InvalidArgs(_) | Error::InvalidUri(_) => {
-                return Self { kind: Kind::Configuration, not_carried_out: true, reason: error.to_string() };
+                return Self {
+                    kind: FailureKind::Configuration,
+                    not_carried_out: true,
+                    reason: error.to_string(),
+                };
             }
-            other => return Self { kind: Kind::Other, not_carried_out: false, reason: other.to_string() },
+            other => {
+                return Self { kind: FailureKind::Other, not_carried_out: false, reason: other.to_string() };
+            }
         };
         let message = status.message().to_string();
         let (kind, not_carried_out) = match status.code() as i32 {
             _ if Self::by_words(&message).is_some() => {
-                Self::by_words(&message).unwrap_or((Kind::Other, false))
+                Self::by_words(&message).unwrap_or((FailureKind::Other, false))
             }
-            code::UNAUTHENTICATED => (Kind::Unauthenticated, true),
-            code::PERMISSION_DENIED => (Kind::PermissionDenied, true),
-            code::INVALID_ARGUMENT | code::UNIMPLEMENTED => (Kind::Refused, true),
-            code::RESOURCE_EXHAUSTED | code::DATA_LOSS => (Kind::Other, false),
-            _ if message.starts_with("etcdserver: ") => (Kind::Other, false),
+            code::UNAUTHENTICATED => (FailureKind::Unauthenticated, true),
+            code::PERMISSION_DENIED => (FailureKind::PermissionDenied, true),
+            code::INVALID_ARGUMENT | code::UNIMPLEMENTED => (FailureKind::Refused, true),
+            code::RESOURCE_EXHAUSTED | code::DATA_LOSS => (FailureKind::Other, false),
+            _ if message.starts_with("etcdserver: ") => (FailureKind::Other, false),
             _ => {
                 let causes = status.source().map(with_causes).unwrap_or_default();
                 let reason = if causes.is_empty() { message } else { causes };
@@ -161,32 +167,36 @@ mod tests {
     #[test]
     fn only_requests_not_executed_are_marked_so() {
         let cases = [
-            ("etcdserver: leader changed", Kind::Transient, false),
-            ("etcdserver: request timed out, possibly due to connection lost", Kind::Transient, false),
-            ("etcdserver: server stopped", Kind::Transient, false),
-            ("etcdserver: no leader", Kind::Transient, true),
-            ("etcdserver: too many requests", Kind::Transient, true),
-            ("etcdserver: invalid auth token", Kind::Token, true),
-            ("etcdserver: mvcc: database space exceeded", Kind::Refused, true),
-            ("etcdserver: authentication failed, invalid user ID or password", Kind::Unauthenticated, true),
+            ("etcdserver: leader changed", FailureKind::Transient, false),
+            ("etcdserver: request timed out, possibly due to connection lost", FailureKind::Transient, false),
+            ("etcdserver: server stopped", FailureKind::Transient, false),
+            ("etcdserver: no leader", FailureKind::Transient, true),
+            ("etcdserver: too many requests", FailureKind::Transient, true),
+            ("etcdserver: invalid auth token", FailureKind::Token, true),
+            ("etcdserver: mvcc: database space exceeded", FailureKind::Refused, true),
+            (
+                "etcdserver: authentication failed, invalid user ID or password",
+                FailureKind::Unauthenticated,
+                true,
+            ),
         ];
         for (words, kind, not_carried_out) in cases {
-            assert_eq!(Failure::by_words(words), Some((kind, not_carried_out)), "{words}");
+            assert_eq!(RequestFailure::by_words(words), Some((kind, not_carried_out)), "{words}");
         }
-        assert_eq!(Failure::by_words("something else"), None);
+        assert_eq!(RequestFailure::by_words("something else"), None);
     }
 
     #[test]
     fn transport_failures_are_classified() {
         let cases = [
-            ("transport error: tcp connect error: Connection refused", Kind::Transient, true),
-            ("transport error: connection reset by peer", Kind::Transient, false),
-            ("h2 protocol error: broken pipe", Kind::Transient, false),
-            ("transport error: invalid peer certificate: UnknownIssuer", Kind::Configuration, true),
-            ("received fatal alert: CertificateRequired", Kind::Unauthenticated, true),
+            ("transport error: tcp connect error: Connection refused", FailureKind::Transient, true),
+            ("transport error: connection reset by peer", FailureKind::Transient, false),
+            ("h2 protocol error: broken pipe", FailureKind::Transient, false),
+            ("transport error: invalid peer certificate: UnknownIssuer", FailureKind::Configuration, true),
+            ("received fatal alert: CertificateRequired", FailureKind::Unauthenticated, true),
         ];
         for (reason, kind, not_carried_out) in cases {
-            let failure = Failure::of_transport(reason.to_string());
+            let failure = RequestFailure::of_transport(reason.to_string());
             assert_eq!((failure.kind, failure.not_carried_out), (kind, not_carried_out), "{reason}");
         }
     }

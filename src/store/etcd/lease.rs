@@ -10,7 +10,7 @@ use etcd_client::{Client, Error};
 
 use super::EtcdStore;
 use super::connection::Request;
-use super::failure::Kind;
+use super::failure::FailureKind;
 use crate::store::lease::{Granted, LeaseId, LeaseStore};
 use crate::store::{Action, Change, CommitError, Expected, Key, Revision, StoreError, Transaction};
 
@@ -45,7 +45,7 @@ impl LeaseStore for EtcdStore {
             }
         };
         match self.connection.request_soon(within, send).await {
-            Err(failure) if failure.kind == Kind::NoSuchLease => Ok(false),
+            Err(failure) if failure.kind == FailureKind::NoSuchLease => Ok(false),
             answer => answer.map_err(|failure| self.connection.error(failure, within)),
         }
     }
@@ -62,7 +62,7 @@ impl LeaseStore for EtcdStore {
         let send = |client: Client| async move { client.lease_client().revoke(lease.0).await };
         match self.connection.request(Request::Read, send).await {
             Ok(_) => Ok(()),
-            Err(failure) if failure.kind == Kind::NoSuchLease => Ok(()),
+            Err(failure) if failure.kind == FailureKind::NoSuchLease => Ok(()),
             Err(failure) => Err(self.connection.read_error(failure)),
         }
     }

@@ -25,7 +25,7 @@ pub use self::members::{Alarm, Member, MemberStatus};
 pub use self::options::EtcdOptions;
 
 use self::connection::{Connection, Request};
-use self::failure::{Failure, Kind};
+use self::failure::{FailureKind, RequestFailure};
 use super::lease::LeaseId;
 use super::{
     Access, Action, CommitError, Entry, Expected, Guard, Key, KeyRange, ReadStore, Record, Revision,
@@ -64,7 +64,7 @@ impl EtcdStore {
         Ok(Self { connection: Connection::open(options).await?, page_size })
     }
 
-    async fn get_range(&self, start: &[u8], options: GetOptions) -> Result<GetResponse, Failure> {
+    async fn get_range(&self, start: &[u8], options: GetOptions) -> Result<GetResponse, RequestFailure> {
         self.get_range_up_to(LARGEST_ANSWER, start, options).await
     }
 
@@ -73,7 +73,7 @@ impl EtcdStore {
         most: usize,
         start: &[u8],
         options: GetOptions,
-    ) -> Result<GetResponse, Failure> {
+    ) -> Result<GetResponse, RequestFailure> {
         let send = |client: Client| {
             let (start, options) = (start.to_vec(), options.clone());
             let mut requests = client.kv_client().max_decoding_message_size(most);
@@ -105,11 +105,13 @@ impl EtcdStore {
     }
 
     /// Returns the error for a read that failed at a revision.
-    async fn read_error(&self, failure: Failure, at: Option<Revision>) -> StoreError {
+    async fn read_error(&self, failure: RequestFailure, at: Option<Revision>) -> StoreError {
         let asked = at.unwrap_or_default();
         match failure.kind {
-            Kind::Compacted => StoreError::Compacted { asked, oldest: self.oldest_revision(asked).await },
-            Kind::FutureRevision => match self.revision().await {
+            FailureKind::Compacted => {
+                StoreError::Compacted { asked, oldest: self.oldest_revision(asked).await }
+            }
+            FailureKind::FutureRevision => match self.revision().await {
                 Ok(newest) => StoreError::FutureRevision { asked, newest },
                 Err(error) => error,
             },
@@ -159,7 +161,7 @@ impl EtcdStore {
             let most = if keys == 1 { LARGEST_ANSWER } else { LARGEST_PAGE };
             let page = match self.get_range_up_to(most, &start, options).await {
                 Ok(page) => page,
-                Err(failure) if failure.kind == Kind::TooLarge && keys > 1 => {
+                Err(failure) if failure.kind == FailureKind::TooLarge && keys > 1 => {
                     keys = keys.saturating_div(4).max(1);
                     continue;
                 }
@@ -226,10 +228,12 @@ impl EtcdStore {
     }
 
     /// Returns the error for a failed write.
-    fn write_error(&self, failure: Failure, transaction: &Transaction) -> CommitError {
+    fn write_error(&self, failure: RequestFailure, transaction: &Transaction) -> CommitError {
         let denied = || Access::Write(transaction.changes.iter().map(|change| change.key.clone()).collect());
         match failure.kind {
-            Kind::Refused | Kind::NoSuchLease => CommitError::Refused { reason: failure.reason },
+            FailureKind::Refused | FailureKind::NoSuchLease => {
+                CommitError::Refused { reason: failure.reason }
+            }
             _ if !failure.not_carried_out => CommitError::OutcomeUnknown { reason: failure.reason },
             _ => CommitError::Store(self.connection.read_error(failure).denied(denied)),
         }
@@ -309,7 +313,7 @@ impl ReadStore for EtcdStore {
     async fn revision(&self) -> Result<Revision, StoreError> {
         match self.get_range(FIRST_KEY, GetOptions::new().with_keys_only()).await {
             Ok(answer) => self.header_revision(answer.header().map(ResponseHeader::revision)),
-            Err(failure) if failure.kind == Kind::PermissionDenied => self.member_revision().await,
+            Err(failure) if failure.kind == FailureKind::PermissionDenied => self.member_revision().await,
             Err(failure) => Err(self.connection.read_error(failure)),
         }
     }

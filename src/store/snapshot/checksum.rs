@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-use super::fault::Fault;
+use super::fault::SnapshotFault;
 use super::file::SnapshotFile;
 use crate::store::StoreError;
 
@@ -66,9 +66,9 @@ impl Checksum {
     /// Returns the error to report for a fault in the file. If the structure is damaged and the checksum is also wrong, returns
     /// only the checksum error, which is more useful. If the file is truncated or not a snapshot, returns an error for the fault
     /// itself. The meta page, which shows that a file is truncated, has its own checksum.
-    pub(super) fn explain(&self, fault: Fault, path: &Path) -> StoreError {
+    pub(super) fn explain(&self, fault: SnapshotFault, path: &Path) -> StoreError {
         match (&fault, self.check(path)) {
-            (Fault::Damaged { .. }, Err(error)) => error,
+            (SnapshotFault::Damaged { .. }, Err(error)) => error,
             _ => fault.at(path),
         }
     }

@@ -6,7 +6,7 @@ use crate::store::StoreError;
 
 /// A fault in the bytes of a database file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum SnapshotFault {
     /// The bytes are not a database of etcd.
     NotASnapshot(String),
     /// The bytes end too early.
@@ -22,7 +22,7 @@ pub(super) enum Fault {
     },
 }
 
-impl Fault {
+impl SnapshotFault {
     /// Returns [`Self::Damaged`] as an error.
     pub(super) fn damaged<T>(page: u64, offset: u64, reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Damaged { page, offset, reason: reason.into() })

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-use super::fault::Fault;
+use super::fault::SnapshotFault;
 use crate::store::StoreError;
 
 const SECTOR: u64 = 512;
@@ -42,11 +42,11 @@ impl SnapshotFile {
         let kind = std::fs::metadata(path).map_err(io)?;
         if !kind.is_file() {
             let reason = if kind.is_dir() { "it is a directory" } else { "it is not a regular file" };
-            return Err(Fault::NotASnapshot(reason.to_string()).at(path));
+            return Err(SnapshotFault::NotASnapshot(reason.to_string()).at(path));
         }
         let file = File::open(path).map_err(io)?;
         if file.metadata().map_err(io)?.len() == 0 {
-            return Err(Fault::NotASnapshot("it is empty".to_string()).at(path));
+            return Err(SnapshotFault::NotASnapshot("it is empty".to_string()).at(path));
         }
         #[expect(unsafe_code, reason = "a memory map: the only way to read gigabytes without copying them")]
         // SAFETY: the map is read-only and private to this process. Another process can change the file during the read. Changed
@@ -58,24 +58,24 @@ impl SnapshotFile {
     }
 
     /// Returns a file with its content in memory.
-    pub(super) fn from_vec(content: Vec<u8>) -> Result<Self, Fault> {
+    pub(super) fn from_vec(content: Vec<u8>) -> Result<Self, SnapshotFault> {
         Self::from_bytes(Bytes::Owned(content))
     }
 
-    fn from_bytes(bytes: Bytes) -> Result<Self, Fault> {
+    fn from_bytes(bytes: Bytes) -> Result<Self, SnapshotFault> {
         let file = Self { bytes, has_checksum: false };
         let size = file.size();
         if size == 0 {
-            return Err(Fault::NotASnapshot("it is empty".to_string()));
+            return Err(SnapshotFault::NotASnapshot("it is empty".to_string()));
         }
         match size.checked_rem(SECTOR) {
             Some(0) => Ok(file),
             Some(32) => Ok(Self { has_checksum: true, ..file }),
-            _ if file.all().get(16..20) == Some(&MAGIC) => Err(Fault::Truncated(format!(
+            _ if file.all().get(16..20) == Some(&MAGIC) => Err(SnapshotFault::Truncated(format!(
                 "its size is {size} bytes; a database is a multiple of {SECTOR} bytes, and a snapshot is \
                  {CHECKSUM} bytes larger because of its checksum"
             ))),
-            _ => Err(Fault::NotASnapshot("it does not start with a bbolt meta page".to_string())),
+            _ => Err(SnapshotFault::NotASnapshot("it does not start with a bbolt meta page".to_string())),
         }
     }
 

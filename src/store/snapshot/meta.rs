@@ -7,7 +7,7 @@
 //! all these fields (u64 each).
 
 use super::bytes::{slice, u32_at, u64_at};
-use super::fault::Fault;
+use super::fault::SnapshotFault;
 
 const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
@@ -38,7 +38,7 @@ impl Meta {
     /// Returns the newest valid meta page.
     ///
     /// Fails if the content is not a bbolt file, is shorter than its meta page requires, or has no valid meta page.
-    pub(super) fn newest(content: &[u8]) -> Result<Self, Fault> {
+    pub(super) fn newest(content: &[u8]) -> Result<Self, SnapshotFault> {
         let first = Self::at(content, 0);
         let second = match first {
             Ok(meta) => Self::at(content, meta.page_size),
@@ -49,26 +49,28 @@ impl Meta {
             (Ok(first), _) => first,
             (Err(_), Ok(second)) => second,
             (Err(Reason::NoMagic), Err(Reason::NoMagic)) => {
-                return Err(Fault::NotASnapshot("it does not start with a bbolt meta page".to_string()));
+                return Err(SnapshotFault::NotASnapshot(
+                    "it does not start with a bbolt meta page".to_string(),
+                ));
             }
             (Err(first), Err(second)) => {
                 let reason = format!("neither meta page is valid: {}; {}", first.text(), second.text());
-                return Fault::damaged(0, HEADER, reason);
+                return SnapshotFault::damaged(0, HEADER, reason);
             }
         };
         meta.check_length(content)?;
         Ok(meta)
     }
 
-    fn check_length(&self, content: &[u8]) -> Result<(), Fault> {
+    fn check_length(&self, content: &[u8]) -> Result<(), SnapshotFault> {
         let found = content.len() as u64;
         let expected = self.high_water.checked_mul(self.page_size);
         match expected {
             Some(expected) if expected <= found => Ok(()),
-            Some(expected) => Err(Fault::Truncated(format!(
+            Some(expected) => Err(SnapshotFault::Truncated(format!(
                 "the file has {found} bytes of pages, but its meta page requires {expected} bytes"
             ))),
-            None => Fault::damaged(
+            None => SnapshotFault::damaged(
                 0,
                 HEADER,
                 format!("the number of the high-water page is too large: {}", self.high_water),

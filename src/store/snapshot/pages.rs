@@ -13,7 +13,7 @@
 use bitvec::vec::BitVec;
 
 use super::bytes::{slice, u16_at, u32_at, u64_at};
-use super::fault::Fault;
+use super::fault::SnapshotFault;
 use super::meta::Meta;
 
 const HEADER: u64 = 16;
@@ -53,7 +53,7 @@ impl<'m> Pages<'m> {
     }
 
     /// Returns a walk over a top-level bucket; `None` if no bucket has this name.
-    pub(super) fn bucket(self, name: &[u8]) -> Result<Option<Walk<'m>>, Fault> {
+    pub(super) fn bucket(self, name: &[u8]) -> Result<Option<Walk<'m>>, SnapshotFault> {
         for leaf in self.walk(self.meta.root)? {
             let leaf = leaf?;
             if leaf.key != name {
@@ -61,10 +61,14 @@ impl<'m> Pages<'m> {
             }
             let (page, offset) = (leaf.page, leaf.value_offset);
             if !leaf.is_bucket {
-                return Fault::damaged(page, offset, format!("`{}` is not a bucket", name.escape_ascii()));
+                return SnapshotFault::damaged(
+                    page,
+                    offset,
+                    format!("`{}` is not a bucket", name.escape_ascii()),
+                );
             }
             return match u64_at(leaf.value, 0) {
-                None => Fault::damaged(page, offset, "a bucket of fewer than 16 bytes"),
+                None => SnapshotFault::damaged(page, offset, "a bucket of fewer than 16 bytes"),
                 // A small bucket has no separate page. Its inline page follows the header of the bucket.
                 Some(0) => self.walk_inline(&leaf).map(Some),
                 Some(root) => self.walk(root).map(Some),
@@ -74,7 +78,7 @@ impl<'m> Pages<'m> {
     }
 
     /// Returns a walk over a tree, starting at its root page.
-    fn walk(self, root: u64) -> Result<Walk<'m>, Fault> {
+    fn walk(self, root: u64) -> Result<Walk<'m>, SnapshotFault> {
         let pages = usize::try_from(self.meta.high_water).unwrap_or(usize::MAX);
         let mut walk = Walk {
             pages: self,
@@ -87,14 +91,14 @@ impl<'m> Pages<'m> {
         Ok(walk)
     }
 
-    fn walk_inline(self, bucket: &Leaf<'m>) -> Result<Walk<'m>, Fault> {
+    fn walk_inline(self, bucket: &Leaf<'m>) -> Result<Walk<'m>, SnapshotFault> {
         let offset = bucket.value_offset.saturating_add(HEADER);
         let bytes = bucket.value.get(16..).unwrap_or_default();
         let (Some(flags), Some(count)) = (u16_at(bytes, 8), u16_at(bytes, 10)) else {
-            return Fault::damaged(bucket.page, offset, "an inline bucket of fewer than 32 bytes");
+            return SnapshotFault::damaged(bucket.page, offset, "an inline bucket of fewer than 32 bytes");
         };
         if flags != LEAF {
-            return Fault::damaged(bucket.page, offset, format!("an inline page of type {flags:#x}"));
+            return SnapshotFault::damaged(bucket.page, offset, format!("an inline page of type {flags:#x}"));
         }
         let page = Page { id: bucket.page, offset, bytes, is_leaf: true, count: u64::from(count) };
         let stack = vec![Position::start_of(page)];
@@ -102,38 +106,42 @@ impl<'m> Pages<'m> {
     }
 
     /// Reads a page. The page `parent` refers to it at offset `reference`, in bytes from the start of the file.
-    fn page(&self, id: u64, parent: u64, reference: u64) -> Result<(Page<'m>, u64), Fault> {
+    fn page(&self, id: u64, parent: u64, reference: u64) -> Result<(Page<'m>, u64), SnapshotFault> {
         if id >= self.meta.high_water {
             let reason = format!("it refers to page {id}, but the file has {} pages", self.meta.high_water);
-            return Fault::damaged(parent, reference, reason);
+            return SnapshotFault::damaged(parent, reference, reason);
         }
         let offset = id.saturating_mul(self.meta.page_size);
         let fields = slice(self.content, offset, HEADER).and_then(|header| {
             Some((u64_at(header, 0)?, u16_at(header, 8)?, u16_at(header, 10)?, u32_at(header, 12)?))
         });
         let Some((own_id, flags, count, overflow)) = fields else {
-            return Fault::damaged(id, offset, "the page is not in the file");
+            return SnapshotFault::damaged(id, offset, "the page is not in the file");
         };
         if own_id != id {
-            return Fault::damaged(id, offset, format!("the page has the id {own_id}"));
+            return SnapshotFault::damaged(id, offset, format!("the page has the id {own_id}"));
         }
         if flags != LEAF && flags != BRANCH {
-            return Fault::damaged(id, offset, format!("type {flags:#x}, expected a branch or a leaf"));
+            return SnapshotFault::damaged(
+                id,
+                offset,
+                format!("type {flags:#x}, expected a branch or a leaf"),
+            );
         }
         let span = u64::from(overflow).saturating_add(1);
         if span > self.meta.high_water.saturating_sub(id) {
-            return Fault::damaged(
+            return SnapshotFault::damaged(
                 id,
                 offset,
                 format!("the overflow pages ({overflow}) extend past the last page"),
             );
         }
         let Some(bytes) = slice(self.content, offset, span.saturating_mul(self.meta.page_size)) else {
-            return Fault::damaged(id, offset, "the page extends past the end of the file");
+            return SnapshotFault::damaged(id, offset, "the page extends past the end of the file");
         };
         let is_leaf = flags == LEAF;
         if count == 0 && !is_leaf {
-            return Fault::damaged(id, offset, "a branch without children");
+            return SnapshotFault::damaged(id, offset, "a branch without children");
         }
         Ok((Page { id, offset, bytes, is_leaf, count: u64::from(count) }, span))
     }
@@ -152,7 +160,7 @@ struct Page<'m> {
 
 impl<'m> Page<'m> {
     /// Returns `length` bytes at `position`. The position is relative to the start of the element at offset `element`.
-    fn data(&self, element: u64, position: u64, length: u64) -> Result<&'m [u8], Fault> {
+    fn data(&self, element: u64, position: u64, length: u64) -> Result<&'m [u8], SnapshotFault> {
         let start = element.saturating_add(position);
         let elements_end = element_at(self.count);
         match slice(self.bytes, start, length) {
@@ -162,13 +170,13 @@ impl<'m> Page<'m> {
                     "the data of an element has {length} bytes at {start}, but the page has {} bytes",
                     self.bytes.len()
                 );
-                Fault::damaged(self.id, self.offset.saturating_add(element), reason)
+                SnapshotFault::damaged(self.id, self.offset.saturating_add(element), reason)
             }
         }
     }
 
     /// Returns a leaf element, and the start and end of its data in the page.
-    fn leaf(&self, index: u64) -> Result<(Leaf<'m>, u64, u64), Fault> {
+    fn leaf(&self, index: u64) -> Result<(Leaf<'m>, u64, u64), SnapshotFault> {
         let element = element_at(index);
         let field =
             |offset: u64| u32_at(self.bytes, element.saturating_add(offset)).map_or(u64::MAX, u64::from);
@@ -188,11 +196,11 @@ impl<'m> Page<'m> {
     }
 
     /// Returns the page id of a child of a branch page.
-    fn child(&self, index: u64) -> Result<u64, Fault> {
+    fn child(&self, index: u64) -> Result<u64, SnapshotFault> {
         let element = element_at(index);
         match u64_at(self.bytes, element.saturating_add(8)) {
             Some(id) => Ok(id),
-            None => Fault::damaged(
+            None => SnapshotFault::damaged(
                 self.id,
                 self.offset,
                 format!("the page is too small for its {} children", self.count),
@@ -222,11 +230,15 @@ impl<'m> Position<'m> {
 
     /// Reads the leaf element at `index`. Its data must follow the data of the element that was read last. bbolt writes the data
     /// of elements in order and without gaps (`WriteInodeToPage`, internal/common/inode.go, v1.4.3).
-    fn leaf(&mut self, index: u64) -> Result<Leaf<'m>, Fault> {
+    fn leaf(&mut self, index: u64) -> Result<Leaf<'m>, SnapshotFault> {
         let (leaf, data_start, data_end) = self.page.leaf(index)?;
         if data_start < self.data_end {
             let offset = self.page.offset.saturating_add(element_at(index));
-            return Fault::damaged(self.page.id, offset, "an element's data overlaps another element's");
+            return SnapshotFault::damaged(
+                self.page.id,
+                offset,
+                "an element's data overlaps another element's",
+            );
         }
         self.data_end = data_end;
         Ok(leaf)
@@ -245,22 +257,26 @@ pub(super) struct Walk<'m> {
 }
 
 impl<'m> Walk<'m> {
-    fn descend(&mut self, id: u64, parent: u64, reference: u64) -> Result<(), Fault> {
+    fn descend(&mut self, id: u64, parent: u64, reference: u64) -> Result<(), SnapshotFault> {
         if self.stack.len() >= DEEPEST {
-            return Fault::damaged(parent, reference, format!("the tree is deeper than {DEEPEST} pages"));
+            return SnapshotFault::damaged(
+                parent,
+                reference,
+                format!("the tree is deeper than {DEEPEST} pages"),
+            );
         }
         let (page, span) = self.pages.page(id, parent, reference)?;
         for used in id..id.saturating_add(span) {
             match usize::try_from(used).ok().and_then(|used| self.visited.get_mut(used)) {
                 Some(mut visited) if !*visited => *visited = true,
-                _ => return Fault::damaged(parent, reference, format!("page {used} is used twice")),
+                _ => return SnapshotFault::damaged(parent, reference, format!("page {used} is used twice")),
             }
         }
         self.stack.push(Position::start_of(page));
         Ok(())
     }
 
-    fn step(&mut self) -> Result<Option<Leaf<'m>>, Fault> {
+    fn step(&mut self) -> Result<Option<Leaf<'m>>, SnapshotFault> {
         while let Some(position) = self.stack.last_mut() {
             let (page, index) = (position.page, position.next);
             if index >= page.count {
@@ -276,7 +292,7 @@ impl<'m> Walk<'m> {
             let leaf = position.leaf(index)?;
             if self.last_key.is_some_and(|last| last >= leaf.key) {
                 let offset = page.offset.saturating_add(element_at(index));
-                return Fault::damaged(page.id, offset, "its keys are not in ascending order");
+                return SnapshotFault::damaged(page.id, offset, "its keys are not in ascending order");
             }
             self.last_key = Some(leaf.key);
             return Ok(Some(leaf));
@@ -286,7 +302,7 @@ impl<'m> Walk<'m> {
 }
 
 impl<'m> Iterator for Walk<'m> {
-    type Item = Result<Leaf<'m>, Fault>;
+    type Item = Result<Leaf<'m>, SnapshotFault>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.over {

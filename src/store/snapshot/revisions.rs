@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 
 use super::bytes::{i64_big_endian_at, slice};
-use super::fault::Fault;
+use super::fault::SnapshotFault;
 use super::message;
 use super::pages::{Leaf, Pages};
 use crate::store::{Key, KeyRange, Record};
@@ -102,7 +102,7 @@ impl Index {
         page_size: u64,
         range: &KeyRange,
         mut visitor: impl FnMut(Record<'m>) -> bool,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, SnapshotFault> {
         for entries in self.stretch(content, range).chunks(AHEAD) {
             bring_near(entries.iter().map(|entry| entry.message(content)));
             for entry in entries {
@@ -111,7 +111,7 @@ impl Index {
                     Ok(_) => {}
                     Err(reason) => {
                         let page = entry.offset.checked_div(page_size).unwrap_or_default();
-                        return Fault::damaged(page, entry.offset, reason);
+                        return SnapshotFault::damaged(page, entry.offset, reason);
                     }
                 }
             }
@@ -213,9 +213,11 @@ pub(super) fn replay(
     pages: Pages<'_>,
     ranges: &[KeyRange],
     at: Option<i64>,
-) -> Result<(Index, Extent), Fault> {
+) -> Result<(Index, Extent), SnapshotFault> {
     let Some(walk) = pages.bucket(KEY_BUCKET)? else {
-        return Err(Fault::NotASnapshot("it is a bbolt database without etcd's bucket `key`".to_string()));
+        return Err(SnapshotFault::NotASnapshot(
+            "it is a bbolt database without etcd's bucket `key`".to_string(),
+        ));
     };
     let scope = Scope::new(ranges);
     let mut gathered = Gathered::default();
@@ -252,13 +254,17 @@ pub(super) fn replay(
 }
 
 /// Returns an index entry for a revision if its key is in the scope.
-fn locate(leaf: &Leaf<'_>, revision: BucketKey, scope: &Scope<'_>) -> Result<Option<(Head, Located)>, Fault> {
+fn locate(
+    leaf: &Leaf<'_>,
+    revision: BucketKey,
+    scope: &Scope<'_>,
+) -> Result<Option<(Head, Located)>, SnapshotFault> {
     // `etcdutl snapshot restore --bump-revision` writes a revision without a message
     // (`unsafeBumpBucketsRevision`, etcdutl/snapshot/v3_snapshot.go, v3.6.16).
     if leaf.value.is_empty() {
         return Ok(None);
     }
-    let fault = |reason: &str| Fault::Damaged {
+    let fault = |reason: &str| SnapshotFault::Damaged {
         page: leaf.page,
         offset: leaf.value_offset,
         reason: format!("revision {}: {reason}", revision.main),
@@ -284,7 +290,7 @@ fn locate(leaf: &Leaf<'_>, revision: BucketKey, scope: &Scope<'_>) -> Result<Opt
 
 /// Returns the revision of the last finished compaction and the revision of the last scheduled compaction; each is 0 without a
 /// compaction (`UnsafeReadFinishedCompact`, server/storage/mvcc/store.go, v3.6.16).
-fn compactions(pages: Pages<'_>) -> Result<(i64, i64), Fault> {
+fn compactions(pages: Pages<'_>) -> Result<(i64, i64), SnapshotFault> {
     let (mut finished, mut scheduled) = (0, 0);
     let Some(walk) = pages.bucket(META_BUCKET)? else { return Ok((finished, scheduled)) };
     for leaf in walk {
@@ -296,7 +302,13 @@ fn compactions(pages: Pages<'_>) -> Result<(i64, i64), Fault> {
         };
         match i64_big_endian_at(leaf.value, 0) {
             Some(revision) if revision >= 0 => *target = revision,
-            _ => return Fault::damaged(leaf.page, leaf.value_offset, "a compaction has no valid revision"),
+            _ => {
+                return SnapshotFault::damaged(
+                    leaf.page,
+                    leaf.value_offset,
+                    "a compaction has no valid revision",
+                );
+            }
         }
     }
     Ok((finished, scheduled))
@@ -310,7 +322,7 @@ struct BucketKey {
 }
 
 impl BucketKey {
-    fn parse(leaf: &Leaf<'_>) -> Result<Self, Fault> {
+    fn parse(leaf: &Leaf<'_>) -> Result<Self, SnapshotFault> {
         let key = leaf.key;
         let removed = match (key.len(), key.last()) {
             (17, _) => Some(false),
@@ -325,7 +337,7 @@ impl BucketKey {
             }
             _ => {
                 let reason = format!("`{}` is not a revision", key.escape_ascii());
-                Fault::damaged(leaf.page, leaf.value_offset, reason)
+                SnapshotFault::damaged(leaf.page, leaf.value_offset, reason)
             }
         }
     }

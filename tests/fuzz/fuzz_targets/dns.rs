@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use netsurgeon::nameserver::{Key, Kind, answers, is_name, quoted, strings};
+use netsurgeon::nameserver::{Key, RecordKind, answers, is_name, quoted, strings};
 
 fuzz_target!(|data: &[u8]| {
     let Some((which, rest)) = data.split_first() else { return };
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
         // Names and texts are written so that they can be read again.
         for record in &records {
             assert!(is_name(&record.name), "{record:?}");
-            if record.kind == Kind::Txt && !record.data.is_empty() {
+            if record.kind == RecordKind::Txt && !record.data.is_empty() {
                 assert_eq!(strings(&record.data).map(|strings| quoted(&strings)), Some(record.data.clone()));
             }
         }

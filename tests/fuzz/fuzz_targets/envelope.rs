@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use netsurgeon::wire::objects::{self, Kind};
+use netsurgeon::wire::objects::{self, StoredKind};
 use netsurgeon::wire::{Envelope, StoredAddress, StoredService, tree};
 
 fuzz_target!(|data: &[u8]| {
@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     std::hint::black_box(StoredAddress::decode(value).is_ok());
 });
 
-fn check<K: Kind>(value: &[u8]) {
+fn check<K: StoredKind>(value: &[u8]) {
     if objects::decode::<K>(value).is_ok() {
         assert_eq!(objects::type_of(value).expect("it was decoded").kind, K::NAME);
     }

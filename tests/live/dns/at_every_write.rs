@@ -8,7 +8,7 @@ use super::{KEY, NEW, OLD, PATIENCE, World, hosts};
 use crate::rig::api_gate::{ApiGate, Trouble, Troubles};
 use crate::rig::named::key_file;
 use crate::rig::process::wait_until;
-use crate::serving::Watched;
+use crate::serving_cluster::Watched;
 
 const NAMES: [&str; 2] = ["www", "api"];
 /// The TTL before the cutover, in seconds: the shortest one that the cutover can lower.

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::json;
 
-use super::owned::deploy;
+use super::ownership::deploy;
 use super::{KEY, NEW, OLD, PATIENCE, PRIMARY, Sides, TTL, World, ZONE, name_servers_of, serve};
 use crate::rig::named::NameServer;
 use crate::rig::process::wait_until;

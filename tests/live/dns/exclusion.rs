@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{PRIMARY, RESOLVER, SECONDARY, Sides, TTL, World, hosts, name_servers};
 use crate::rig::run::says;
-use crate::serving::NEW_RANGE;
+use crate::serving_cluster::NEW_RANGE;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/netsurgeon";
 

@@ -10,7 +10,7 @@ use super::{KEY, NEW, PATIENCE, TTL, World};
 use crate::in_cluster::as_pod;
 use crate::rig::named::key_file;
 use crate::rig::process::wait_until;
-use crate::serving::Watched;
+use crate::serving_cluster::Watched;
 
 const NAMESPACE: &str = "netsurgeon-dns";
 const NAME: &str = "netsurgeon-dns-cutover";

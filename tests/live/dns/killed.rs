@@ -9,7 +9,7 @@ use super::{NEW, OLD, PATIENCE, TTL, World, ZONE};
 use crate::rig::balancer::Behaviour;
 use crate::rig::process::wait_until;
 use crate::rig::run::says;
-use crate::serving::{Watched, command};
+use crate::serving_cluster::{Watched, command};
 
 /// How often it is killed: in `make soak`, as often as the acceptance demands.
 pub fn kills() -> usize {

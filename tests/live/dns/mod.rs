@@ -1,22 +1,22 @@
 //! `netsurgeon dns` on a zone that BIND serves, with a secondary and a resolver: two clusters, each with an HTTPS load balancer,
 //! and a client that visits a name through the resolver all the time.
 
-mod annotated;
+mod annotations;
 mod at_every_write;
 mod bytes;
 mod exclusion;
 mod in_cluster;
 mod killed;
 mod library;
-mod owned;
-mod owned_in_route53;
-mod refused;
+mod measured_share;
+mod ownership;
+mod ownership_in_route53;
+mod refusals;
 mod route53;
 mod scale;
-mod seen;
-mod selected;
-mod skipped;
-mod staged;
+mod selection;
+mod skips;
+mod stages;
 mod views;
 mod way_back;
 
@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use netsurgeon::nameserver::{Key, Kind, Record, Server, Soa};
+use netsurgeon::nameserver::{Key, Record, RecordKind, Server, Soa};
 use serde_json::{Value, json};
 
 use crate::rig::api::object_path;
@@ -34,7 +34,7 @@ use crate::rig::named::{NameServer, key_file, zone_file};
 use crate::rig::pki::Authority;
 use crate::rig::visitor::Visitor;
 use crate::rig::workspace::Workspace;
-use crate::serving::{Run, command, run};
+use crate::serving_cluster::{Run, command, run};
 
 const ZONE: &str = "example.test";
 const PRIMARY: &str = "127.0.0.53";
@@ -204,14 +204,14 @@ impl World {
     /// The addresses of a host at the primary, and their TTL.
     async fn addresses(&self, host: &str) -> (Vec<String>, u32) {
         let name = format!("{host}.{ZONE}");
-        let answer = server().ask(&name, Kind::A).await.expect("an answer");
-        let data = answer.of(Kind::A).into_iter().map(str::to_owned).collect();
+        let answer = server().ask(&name, RecordKind::A).await.expect("an answer");
+        let data = answer.of(RecordKind::A).into_iter().map(str::to_owned).collect();
         (data, answer.records.first().map_or(0, |record| record.ttl))
     }
 
     /// The serial number of the zone at the primary. It grows by one with each update.
     async fn serial(&self) -> u32 {
-        let answer = server().ask(ZONE, Kind::Soa).await.expect("an answer");
+        let answer = server().ask(ZONE, RecordKind::Soa).await.expect("an answer");
         answer.records.iter().find_map(Soa::of).expect("an SOA").serial
     }
 
@@ -237,7 +237,7 @@ fn server_for(key: (&str, &str)) -> Server {
 /// All records of the zone that a server transfers, but its SOA, sorted.
 async fn records_of(server: &Server) -> Vec<Record> {
     let all = server.transfer(ZONE).await.expect("a transfer");
-    let mut records: Vec<Record> = all.into_iter().filter(|record| record.kind != Kind::Soa).collect();
+    let mut records: Vec<Record> = all.into_iter().filter(|record| record.kind != RecordKind::Soa).collect();
     records.sort();
     records
 }

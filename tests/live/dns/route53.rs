@@ -13,7 +13,7 @@ use crate::rig::route53::{CREDENTIALS, MiniStack, Names, simple};
 use crate::rig::route53_proxy::Proxy;
 use crate::rig::run::says;
 use crate::rig::visitor::Visitor;
-use crate::serving::{Run, Watched, command, run};
+use crate::serving_cluster::{Run, Watched, command, run};
 
 /// The name server that answers from its record sets.
 const NAMES: &str = "127.0.0.56";

@@ -1,7 +1,7 @@
 //! A zone that BIND serves in two views, as split-horizon DNS: clients inside get other records than clients outside. The key of the
 //! cutover selects the outside view, whose secondary and resolver are those of the other tests.
 
-use netsurgeon::nameserver::{Kind, Record};
+use netsurgeon::nameserver::{Record, RecordKind};
 
 use super::{
     KEY, NEW, OLD, PRIMARY, RESOLVER, SECONDARY, Sides, TTL, World, ZONE, hosts, records_of, server_for,
@@ -107,7 +107,7 @@ fn views(insiders: &str) -> String {
 /// The addresses of a host.
 fn addresses(records: &[Record], host: &str) -> Vec<String> {
     let name = format!("{host}.{ZONE}");
-    let of_host = records.iter().filter(|record| record.name == name && record.kind == Kind::A);
+    let of_host = records.iter().filter(|record| record.name == name && record.kind == RecordKind::A);
     of_host.map(|record| record.data.clone()).collect()
 }
 

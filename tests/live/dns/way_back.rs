@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use netsurgeon::nameserver::{Kind, RecordSet, SetChange};
+use netsurgeon::nameserver::{RecordKind, RecordSet, SetChange};
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::time::interval;
@@ -13,7 +13,7 @@ use crate::rig::named::{NameServer, zone_file};
 use crate::rig::process::wait_until;
 use crate::rig::run::says;
 use crate::rig::shifted_clock::shift;
-use crate::serving::{Watched, command, run};
+use crate::serving_cluster::{Watched, command, run};
 
 fn said(program: &Watched) -> String {
     program.err.lock().unwrap().join("\n")
@@ -129,7 +129,7 @@ async fn cutover_runs_while_other_clients_change_the_zone() {
             tick.tick().await;
             let to = Some(RecordSet::new(
                 format!("noise.{ZONE}"),
-                Kind::A,
+                RecordKind::A,
                 60,
                 vec![format!("192.0.2.{}", number % 250)],
             ));
@@ -218,8 +218,8 @@ async fn cutover_whose_record_is_deleted_is_rolled_back_with_its_plan() {
     let refused = world.netsurgeon("dns rollback --yes").expect(1);
     says(&refused.err, &["no cutover of this cluster is under way"]);
     says(&refused.err, &["`netsurgeon dns rollback --plan FILE`"]);
-    let foreign = RecordSet::new(format!("docs.{ZONE}"), Kind::A, 60, vec!["192.0.2.99".into()]);
-    let present = RecordSet::new(format!("docs.{ZONE}"), Kind::A, 2, vec![OLD.into(), NEW.into()]);
+    let foreign = RecordSet::new(format!("docs.{ZONE}"), RecordKind::A, 60, vec!["192.0.2.99".into()]);
+    let present = RecordSet::new(format!("docs.{ZONE}"), RecordKind::A, 2, vec![OLD.into(), NEW.into()]);
     let edit = SetChange { from: Some(present.clone()), to: Some(foreign.clone()) };
     server().replace(ZONE, &[edit]).await.expect("an update");
 

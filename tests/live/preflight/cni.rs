@@ -10,7 +10,7 @@ use crate::rig::api::object_path;
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 use crate::rig::process::wait_until;
 use crate::rig::run::{has_line, says};
-use crate::serving::{DEADLINE, command, run};
+use crate::serving_cluster::{DEADLINE, command, run};
 
 const NODE: &str = "/api/v1/nodes/node-2";
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -16,7 +16,7 @@ use crate::rig::pki::Authority;
 use crate::rig::process::{Process, wait_until};
 use crate::rig::run::{has_line, says};
 use crate::rig::workspace::Workspace;
-use crate::serving::{command, run};
+use crate::serving_cluster::{command, run};
 
 const ZONE: &str = "example.test";
 const PRIMARY: &str = "127.0.0.53";

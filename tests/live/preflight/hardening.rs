@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{fails, verdict, warns};
 use crate::rig::process::wait_until;
 use crate::rig::run::says;
-use crate::serving::{DEADLINE, Serving};
+use crate::serving_cluster::{DEADLINE, Serving};
 
 const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -16,7 +16,7 @@ use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::rig::run::says;
-use super::serving::{DEADLINE, NEW_RANGE, Serving, command, run};
+use super::serving_cluster::{DEADLINE, NEW_RANGE, Serving, command, run};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{fails, look, verdict, warns};
 use crate::rig::process::wait_until;
-use crate::serving::{DEADLINE, NEW_RANGE, Serving};
+use crate::serving_cluster::{DEADLINE, NEW_RANGE, Serving};
 
 const PROXY_CONFIG: &str = "/api/v1/namespaces/kube-system/configmaps/kube-proxy";
 const NODE: &str = "/api/v1/nodes/node-2";

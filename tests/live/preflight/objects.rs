@@ -8,7 +8,7 @@ use super::{fails, verdict, warns};
 use crate::rig::api::Api;
 use crate::rig::process::wait_until;
 use crate::rig::run::{has_line, says};
-use crate::serving::{DEADLINE, Serving};
+use crate::serving_cluster::{DEADLINE, Serving};
 
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

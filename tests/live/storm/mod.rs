@@ -25,7 +25,7 @@ use super::rig::probe::Probe;
 use super::rig::process::wait_until;
 use super::rig::proxy::ProxyMode;
 use super::rig::report::Target;
-use super::serving::{ENDING, Serving, Watched, lines_of};
+use super::serving_cluster::{ENDING, Serving, Watched, lines_of};
 
 const RANGES: [&str; 2] = ["10.96.0.0/16", "10.200.0.0/16"];
 const OTHER_FAMILY: &str = "fd00:10:96::/112";
@@ -385,7 +385,7 @@ impl Storm {
         })
         .await;
         let range = &RANGES[self.from][..RANGES[self.from].len() - 6];
-        for number in 0..super::serving::SERVICES {
+        for number in 0..super::serving_cluster::SERVICES {
             let address = self.serving.cluster_ip(&format!("web-{number}")).await;
             assert!(address.starts_with(range), "web-{number} has {address}");
         }

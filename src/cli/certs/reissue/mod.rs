@@ -19,7 +19,7 @@ use crate::certs::{
 };
 use crate::cli::file::{Readers, at, write_file};
 use crate::cli::{Context, Outcome, file_suffix};
-use crate::host::replace::{Keep, Replacement, replace};
+use crate::host::replace::{BackupPlace, Replacement, replace};
 use crate::ip::ServiceCidr;
 use crate::session::{Failure, pasted};
 
@@ -195,7 +195,7 @@ fn install(loaded: &Loaded, prepared: Prepared) -> Result<Vec<PathBuf>, Failure>
         });
     }
     let suffix = file_suffix();
-    replace(&all, Some(Keep::Beside(&suffix))).map_err(|error| {
+    replace(&all, Some(BackupPlace::Beside(&suffix))).map_err(|error| {
         Failure::refused(error.to_string())
             .hint("run the command again: it first removes the files that this run left behind")
     })

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 
-use super::place::Place;
+use super::node_room::Place;
 use crate::inventory::pod::TrimmedPod;
 use crate::inventory::selectors::selects;
 use crate::kube_api::accessors::Labels;

@@ -1,7 +1,7 @@
 //! `drain-room`: whether the other nodes have room for the Pods of a drained node.
 
 mod anti_affinity;
-mod place;
+mod node_room;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Node;
 
 use self::anti_affinity::Rules;
-use self::place::Place;
+use self::node_room::Place;
 use super::Cni;
 use crate::inventory::drain::{is_drained, is_made_anew};
 use crate::inventory::host_ports::{Port, ports};

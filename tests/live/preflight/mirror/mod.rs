@@ -14,7 +14,7 @@ use crate::rig::api::{Api, object_path};
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 use crate::rig::process::wait_until;
 use crate::rig::run::{has_line, says};
-use crate::serving::{DEADLINE, Run, command, run};
+use crate::serving_cluster::{DEADLINE, Run, command, run};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const NODE: &str = "/api/v1/nodes/mirror-1";

@@ -6,7 +6,7 @@ use super::{DEFINITIONS, Pair, RBAC, checks};
 use crate::rig::api::Api;
 use crate::rig::process::wait_until;
 use crate::rig::run::has_line;
-use crate::serving::DEADLINE;
+use crate::serving_cluster::DEADLINE;
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const SOURCE: &str = "netsurgeon-mirror-source";

@@ -1,0 +1,274 @@
+//! A session for operations that are recorded in the cluster, through its API. These operations need no access to etcd.
+
+use serde_json::Value;
+
+use super::exclusion::{Marks, unmark};
+use super::execute::{Conditions, status_after, until_stopped, why_stopped};
+use super::failure::ExitKind;
+use super::gates::Gates;
+use super::lease::{Taking, lock_cluster, words};
+use super::metrics::{Figures, Metrics};
+use super::recorded::damage;
+use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Ui, show, status_hint};
+use crate::kube_api::Cluster;
+use crate::operation::{
+    self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, LeaseHolder, LedgerKind,
+    Listed, Mark, Observer, OperationError, OperationKind, Plan, RunEnd, Silence, Status, Summary, Terms,
+    Waiver, Work, new_id,
+};
+
+/// A session for operations that are recorded in a cluster.
+pub struct ClusterSession {
+    /// Reports to the user and asks questions.
+    pub ui: Ui,
+    /// The API of the cluster.
+    pub api: Cluster,
+    /// The uid of the namespace `kube-system`.
+    pub id: String,
+    /// Settings of this session.
+    pub settings: Settings,
+    metrics: Option<Metrics>,
+    gates: Gates,
+}
+
+/// The operation lease and the record of an operation, held by this process.
+pub struct Holding {
+    ui: Ui,
+    api: Cluster,
+    lock: ClusterLock,
+    ledger: ClusterLedger,
+}
+
+impl ClusterSession {
+    /// Starts a session.
+    pub async fn open(ui: Ui, api: Cluster, settings: Settings) -> Result<Self, Failure> {
+        let id = api.identity().await?;
+        let metrics = Metrics::listen_if(settings.metrics.as_deref()).await?;
+        Ok(Self { ui, api, id, settings, metrics, gates: Gates::default() })
+    }
+
+    /// Adds gates between batches.
+    #[must_use]
+    pub fn with_gates(self, gates: Gates) -> Self {
+        Self { gates, ..self }
+    }
+
+    /// Returns the time of the cluster, in seconds since 1970.
+    pub fn now(&self) -> i64 {
+        Ambient::now(self.api.clock())
+    }
+
+    /// Returns the options for gates that the next command must repeat, each with a leading space.
+    pub fn gate_options(&self) -> &str {
+        &self.gates.repeated
+    }
+
+    /// Asks a question, unless the user has already answered every question with yes.
+    pub fn ask(&self, question: &str) -> Result<(), Failure> {
+        if self.settings.agreed { Ok(()) } else { self.ui.ask(question) }
+    }
+
+    /// Exposes the given metrics from now on, if there is a listener.
+    pub fn show(&self, figures: impl Figures + 'static) {
+        if let Some(metrics) = &self.metrics {
+            show(metrics, &self.ui, figures);
+        }
+    }
+
+    /// Returns the operations of a kind that are recorded in the cluster.
+    pub async fn listed(&self, kind: &str) -> Result<Vec<Listed>, Failure> {
+        let all = ClusterRecord::list(&self.api).await?;
+        Ok(all
+            .into_iter()
+            .filter(|listed| listed.cluster == self.id && listed.summary.kind == kind)
+            .collect())
+    }
+
+    /// Reads an operation of this cluster.
+    pub async fn read<W: OperationKind + Work>(&self, operation: &str) -> Result<Recorded<W>, Failure> {
+        Recorded::read_of(&self.api, operation, &self.id).await
+    }
+
+    /// Starts an operation: acquires the operation lease of the cluster, and records the plan. Fails if the cluster has a record
+    /// of another operation that has not ended.
+    pub async fn begin<W: OperationKind + Work>(
+        &self,
+        plan: Plan<W>,
+        gates: Value,
+        purpose: &str,
+    ) -> Result<(Recorded<W>, Holding), Failure> {
+        self.begin_with(plan, purpose, |summary| Summary { gates, ..summary }).await
+    }
+
+    /// Starts the rollback of an operation whose record is lost, like [`Self::begin`]. Every step of the plan can have run.
+    pub async fn begin_recovered<W: OperationKind + Work>(
+        &self,
+        plan: Plan<W>,
+        purpose: &str,
+    ) -> Result<(Recorded<W>, Holding), Failure> {
+        self.begin_with(plan, purpose, |summary| Summary { back: true, is_recovered: true, ..summary }).await
+    }
+
+    async fn begin_with<W: OperationKind + Work>(
+        &self,
+        plan: Plan<W>,
+        purpose: &str,
+        change: impl FnOnce(Summary) -> Summary,
+    ) -> Result<(Recorded<W>, Holding), Failure> {
+        let operation = format!("{}-{}", W::NAME, new_id());
+        let taking = Taking { operation: &operation, purpose };
+        let (claim, lock) = self.lock(&taking).await?;
+        let begun = async {
+            self.refuse_beside_another(W::NAME).await?;
+            let (text, summary) = Journal::of_plan(&plan, &claim, Value::Null)?;
+            let summary = change(summary);
+            let steps = plan.work.stages().iter().map(|stage| plan.work.steps(stage).len()).sum();
+            let ledger = ClusterLedger::begin(&self.api, &plan.header.cluster, &claim, steps).await?;
+            let journal = Journal::begin_in(&ledger, &text, summary.clone()).await?;
+            Ok((ledger, journal, summary))
+        };
+        let (lock, (ledger, journal, summary)) = keep(lock, begun.await).await?;
+        let recorded = Recorded { operation: claim.operation, plan, journal, summary };
+        Ok((recorded, self.holding(lock, ledger)))
+    }
+
+    /// Takes over an operation, to continue it or to roll it back. Waits until the lease of an ended process expires.
+    pub async fn take<W: OperationKind + Work>(
+        &self,
+        taking: &Taking<'_>,
+    ) -> Result<(Recorded<W>, Holding), Failure> {
+        let (claim, lock) = self.lock(taking).await?;
+        let taken = async {
+            let ledger = ClusterLedger::take(&self.api, &claim).await?;
+            Ok((Recorded::open_to_change(taking.operation, &ledger, &self.id).await?, ledger))
+        };
+        let (lock, (recorded, ledger)) = keep(lock, taken.await).await?;
+        Ok((recorded, self.holding(lock, ledger)))
+    }
+
+    fn holding(&self, lock: ClusterLock, ledger: ClusterLedger) -> Holding {
+        let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
+        let ledger = ledger.counting(writes.counter());
+        Holding { ui: self.ui.clone(), api: self.api.clone(), lock, ledger }
+    }
+
+    async fn lock(&self, taking: &Taking<'_>) -> Result<(LeaseHolder, ClusterLock), Failure> {
+        let claim = LeaseHolder::of_this_process(taking.operation, taking.purpose, self.now());
+        let lease = self.settings.lease;
+        let terms = Terms { ttl: lease.ttl, silence: Silence::Loses, take_over: lease.take_over };
+        let lock = lock_cluster(&self.ui, &self.api, &claim, terms).await;
+        Ok((claim, lock.map_err(|error| words(error, taking))?))
+    }
+
+    fn marks(&self) -> Marks<'_> {
+        Marks { api: &self.api, etcd: None }
+    }
+
+    async fn refuse_beside_another(&self, kind: &str) -> Result<(), Failure> {
+        let listing = ClusterRecord::listing(&self.api).await?;
+        listing.unreadable.iter().for_each(|text| self.ui.warn(text));
+        let is_open = |listed: &&Listed| listed.cluster == self.id && !listed.summary.has_ended();
+        for other in listing.operations.iter().filter(is_open) {
+            let (id, kind) = (&other.operation, &other.summary.kind);
+            if let Some(reason) = self.damage(id).await? {
+                self.ui.warn(&format!(
+                    "operation `{id}` ({kind}) of this cluster has not ended, but it cannot be continued: {reason}"
+                ));
+                continue;
+            }
+            return Err(Failure::refused(format!("operation `{id}` ({kind}) of this cluster has not ended"))
+                .hint(status_hint(id)));
+        }
+        self.marks().refuse_beside(&self.ui, kind).await
+    }
+
+    /// Returns why no process can continue an operation; `None` if its record is not damaged ([`damage`]).
+    pub async fn damage(&self, operation: &str) -> Result<Option<OperationError>, Failure> {
+        damage(&self.api, operation).await
+    }
+
+    /// Runs the steps with the gates and limits of this session. Records the direction first, so that the journal contains the
+    /// direction even if the process is killed.
+    pub async fn execute<W: Work>(
+        &self,
+        recorded: &mut Recorded<W>,
+        holding: &Holding,
+        environment: &dyn Environment<W::Effect>,
+        observer: &mut dyn Observer,
+        heading: Heading,
+    ) -> Result<Result<Arrival, operation::RunFailure>, Failure> {
+        let (is_back, now) = (heading == Heading::Back, self.now());
+        let (operation, kind) = (recorded.operation.clone(), recorded.summary.kind.clone());
+        let mark = Mark { operation, kind, ledger: LedgerKind::Cluster };
+        self.marks().claim(&self.ui, &mark, is_back).await?;
+        recorded.journal.set_out(&holding.ledger, is_back, now).await?;
+        recorded.summary.set_out(is_back, now);
+        let ambient = self.api.clock();
+        let conditions = Conditions { ui: &self.ui, settings: &self.settings, gates: &self.gates, ambient };
+        let lost = holding.lock.until_lost();
+        let outcome = until_stopped(&self.ui, lost, async |stop| {
+            let Recorded { operation, plan, journal, .. } = &mut *recorded;
+            let subject = Subject { operation, work: &plan.work, journal };
+            conditions.execute(subject, &holding.ledger, environment, observer, (stop, heading)).await
+        });
+        let outcome = outcome.await;
+        if let Err(failure) = &outcome
+            && status_after(failure).is_some()
+        {
+            let exit = if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck };
+            let end = RunEnd::because(why_stopped(failure), exit.code());
+            let noted = recorded.journal.end_run(&holding.ledger, &end, self.now()).await;
+            if let Err(unnoted) = noted {
+                tracing::warn!(error = %unnoted, "the end of the run could not be written to the journal");
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+impl Holding {
+    /// Records the status of the operation.
+    pub async fn set_status<W>(&self, recorded: &mut Recorded<W>, status: Status) -> Result<(), Failure> {
+        recorded.journal.set_status(&self.ledger, status, Ambient::now(self.api.clock())).await?;
+        recorded.summary.status = status;
+        if status.has_ended() {
+            unmark(&self.ui, &self.api, &recorded.operation).await;
+        }
+        Ok(())
+    }
+
+    /// Records the gates for the remaining batches.
+    pub async fn set_gates<W>(&self, recorded: &mut Recorded<W>, gates: &Value) -> Result<(), Failure> {
+        Ok(recorded.journal.set_gates(&self.ledger, gates).await?)
+    }
+
+    /// Records the subjects that the operator gives up.
+    pub async fn give_up<W>(&self, recorded: &mut Recorded<W>, waivers: &[Waiver]) -> Result<(), Failure> {
+        recorded.journal.give_up(&self.ledger, waivers).await?;
+        recorded.summary.give_up(waivers);
+        Ok(())
+    }
+
+    /// Releases the operation lease, and returns the outcome unchanged.
+    pub async fn release<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        release(self.lock).await;
+        outcome
+    }
+}
+
+/// Keeps the operation lease after a success, and releases it after a failure.
+async fn keep<T>(lock: ClusterLock, outcome: Result<T, Failure>) -> Result<(ClusterLock, T), Failure> {
+    match outcome {
+        Ok(done) => Ok((lock, done)),
+        Err(failure) => {
+            release(lock).await;
+            Err(failure)
+        }
+    }
+}
+
+async fn release(lock: ClusterLock) {
+    if let Err(error) = lock.release().await {
+        tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
+    }
+}
