@@ -8,13 +8,13 @@
 
 pub mod evidence;
 pub mod evidence_document;
-mod expected;
 pub mod judgement;
 mod object;
 pub mod objects;
 pub mod places;
 pub mod pods;
 pub mod scan;
+mod unfinished_renumbering;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,11 +23,11 @@ use std::sync::Arc;
 use memchr::{memchr, memrchr};
 use serde::Serialize;
 
-pub use expected::Expected;
 pub use object::{KEPT, LONGEST_WAY, shortened};
 pub use objects::{Audit, Counted};
 pub use places::Place;
 pub use scan::{Form, Hit, Old};
+pub use unfinished_renumbering::Expected;
 
 /// When the address causes a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::expected::Expected;
 use super::finding;
 use super::places::{self, Site};
 use super::scan::Old;
+use super::unfinished_renumbering::Expected;
 use super::{Finding, Located, Subject, lines};
 use crate::store::Record;
 use crate::wire::WireError;

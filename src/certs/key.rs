@@ -10,8 +10,8 @@ use x509_cert::spki::AlgorithmIdentifier;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::body::{constructed, context, pieces};
-use super::encrypted::{decrypt, traditional};
 use super::error::KeyError;
+use super::key_encryption::{decrypt, traditional};
 use super::key_kind::of;
 use super::pem::{block, blocks, ignored};
 use super::read::PublicKey;

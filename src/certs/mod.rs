@@ -3,9 +3,9 @@
 
 mod authority;
 mod body;
-mod encrypted;
 mod error;
 mod key;
+mod key_encryption;
 mod key_kind;
 mod names;
 mod pem;

@@ -24,7 +24,7 @@ pub mod plan;
 pub mod ranges;
 pub mod rehearse;
 pub mod replan;
-pub mod reserved;
+pub mod reserved_bits;
 pub mod rewriting;
 pub mod run;
 pub mod simulate;

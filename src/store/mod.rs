@@ -20,7 +20,7 @@ mod error;
 mod history;
 mod key;
 #[cfg(test)]
-mod testing;
+mod random_transactions;
 mod transaction;
 
 pub use error::{Access, CommitError, MAKE_ROOM, NO_SPACE, StoreError};

@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::rig::api::object_path;
+use crate::rig::bind::{NameServer, key_file, zone_file};
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
-use crate::rig::named::{NameServer, key_file, zone_file};
 use crate::rig::programs::nsupdate;
 use crate::rig::workspace::Workspace;
 

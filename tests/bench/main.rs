@@ -22,7 +22,7 @@ mod against;
 mod batches;
 mod cutovers;
 mod measure;
-mod moving;
+mod renumbering;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod snapshots;
@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use batches::Batches;
 use cutovers::Cutovers;
 use measure::{Program, medians};
-use moving::Moving;
+use renumbering::Moving;
 use rig::programs::{ETCD_VERSION, built};
 use serde::Serialize;
 
@@ -115,9 +115,9 @@ async fn main() {
     }
     let mut moving = Vec::new();
     for services in SIZES {
-        moving.push(moving::measure(services, TARGET).await);
+        moving.push(renumbering::measure(services, TARGET).await);
     }
-    let recreate_seconds = moving::recreate_each().await;
+    let recreate_seconds = renumbering::recreate_each().await;
     let live = (batches::measure(&netsurgeon).await, cutovers::measure(&netsurgeon).await);
     let outcome = summarise(figures, moving, recreate_seconds, live);
     if is_json {

@@ -24,7 +24,7 @@ mod commands;
 mod configmap_kind;
 mod connections;
 mod edits;
-mod encrypted;
+mod encryption;
 mod eras;
 mod exclusion;
 mod flags;

@@ -279,3 +279,26 @@ fn every_module_has_documentation() {
         silent.map(|source| format!("src/{} has no module documentation", source.path)).collect();
     assert_none(&faults);
 }
+
+/// The rule for names in docs/development.md.
+#[test]
+fn files_have_the_names_of_things() {
+    /// Nouns that end like a participle, the records of a session, and files that have the name of a check or of generated code.
+    const NOUNS: &[&str] =
+        &["listing", "wording", "shared", "generated", "recorded", "advertised", "pinned", "tested"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut faults = Vec::new();
+    for file in
+        files_below(&root.join("src"), &["rs"]).into_iter().chain(files_below(&root.join("tests"), &["rs"]))
+    {
+        let parts = file.strip_prefix(root).expect("below the root").components();
+        for part in parts.map(|part| part.as_os_str().to_string_lossy().replace(".rs", "")) {
+            let word = part.rsplit('_').next().unwrap_or_default();
+            let is_participle = word.len() > 4 && (word.ends_with("ing") || word.ends_with("ed"));
+            if is_participle && !NOUNS.contains(&word) {
+                faults.push(format!("{}: `{word}` is a participle", file.display()));
+            }
+        }
+    }
+    assert_none(&faults);
+}

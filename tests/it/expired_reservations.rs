@@ -6,7 +6,7 @@ use netsurgeon::operation::{self, Ambient as _, RepairOutcome, State};
 use netsurgeon::renumber::Move;
 use netsurgeon::renumber::creation_times::{IpAddressRepair, Taken, kept};
 use netsurgeon::renumber::guard::given_up;
-use netsurgeon::renumber::reserved::{reserve_again, reserved};
+use netsurgeon::renumber::reserved_bits::{reserve_again, reserved};
 use netsurgeon::store::{Key, ReadStore as _};
 use netsurgeon::survey::{Era, Layout, Survey};
 use netsurgeon::wire::edit::{self, FieldChange};

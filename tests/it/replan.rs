@@ -2,7 +2,7 @@
 
 use netsurgeon::operation::{RepairOutcome, State, StepId, repair, settle};
 use netsurgeon::renumber::replan::{Replanned, replan};
-use netsurgeon::renumber::reserved::{reserve_again, reserved};
+use netsurgeon::renumber::reserved_bits::{reserve_again, reserved};
 use netsurgeon::renumber::sweep::Sweep;
 use netsurgeon::renumber::{Hold, Move, Turn};
 use netsurgeon::store::ReadStore as _;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::killed::Lab;
+use super::kill_points::Lab;
 use super::rig::cluster::Era;
 use super::rig::run::{Run, run, says};
 use super::serving_cluster::{ENDING, NEW_RANGE, command};

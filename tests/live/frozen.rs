@@ -13,7 +13,7 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::killed::{Lab, Standing, forget, is_soak, settled};
+use super::kill_points::{Lab, Standing, forget, is_soak, settled};
 use super::rig::cluster::Era;
 use super::rig::process::wait_until;
 use super::serving_cluster::{NEW_RANGE, Watched, command, lines_of};

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::killed::Lab;
+use super::kill_points::Lab;
 use super::rig::cluster::Era;
 use super::rig::process::wait_until;
 use super::serving_cluster::{ENDING, NEW_RANGE, command};

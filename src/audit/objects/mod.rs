@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::expected::Expected;
 use super::places::is_other_object;
 use super::pods;
 use super::scan::Old;
+use super::unfinished_renumbering::Expected;
 use super::{Finding, object};
 use crate::store::Record;
 use crate::survey::Layout;

@@ -1,10 +1,12 @@
 //! `netsurgeon renumber`: moves every Service of a cluster to another Service range.
 
 mod apply;
-mod ending;
+mod end_output;
 mod evidence;
 mod guard;
 mod other_changes;
+mod retire;
+mod rollback;
 mod status;
 
 use std::mem::ManuallyDrop;
@@ -14,8 +16,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-pub use ending::{ApiLessArgs, RetireArgs, RollbackArgs, retire, rollback};
 pub use evidence::EvidenceArgs;
+pub use retire::{RetireArgs, retire};
+pub use rollback::{ApiLessArgs, RollbackArgs, rollback};
 
 use super::file::{Readers, write_file};
 use super::output::{Output, Tone, counted, table};
@@ -38,7 +41,7 @@ pub enum RenumberCommand {
     Verify(status::VerifyArgs),
     Guard(guard::GuardArgs),
     Rollback(Box<RollbackArgs>),
-    Retire(Box<ending::RetireArgs>),
+    Retire(Box<RetireArgs>),
 }
 
 /// Plan the move: the new address of each Service, and how its old address is held
@@ -84,7 +87,7 @@ pub async fn run(context: &Context, command: &RenumberCommand) -> Result<Outcome
         RenumberCommand::Verify(args) => status::verify(context, args).await,
         RenumberCommand::Guard(args) => guard::run(context, args).await,
         RenumberCommand::Rollback(args) => rollback(context, (args, &[])).await,
-        RenumberCommand::Retire(args) => ending::retire(context, (args, &[])).await,
+        RenumberCommand::Retire(args) => retire(context, (args, &[])).await,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The environment of a live renumbering: the cluster's API, its nodes, and the operators who complete manual steps.
 
 mod bitmap;
-mod closing;
 mod compare;
 mod list;
+mod service_cidr;
 mod shadows;
 mod waits;
 

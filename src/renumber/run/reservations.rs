@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::RenumberSession;
 use crate::operation::{Environment, Journal, Lock, OperationError, Repair, RepairOutcome, State, settle};
 use crate::renumber::creation_times::kept;
-use crate::renumber::reserved::{reserve_again, reserved};
+use crate::renumber::reserved_bits::{reserve_again, reserved};
 use crate::renumber::{Effect, Renumbering, environment};
 use crate::session::{Failure, counted};
 use crate::survey::{Era, Layout, Survey};

@@ -2,8 +2,8 @@
 //! last batch back, or rolls everything back.
 
 mod command;
+mod gate_record;
 mod prometheus;
-mod recorded;
 pub mod until;
 
 use std::path::PathBuf;

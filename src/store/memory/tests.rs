@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::testing::{build, everything, histories, run};
+use crate::store::random_transactions::{build, everything, histories, run};
 use crate::store::{Action, Expected, Guard};
 
 type Keys = BTreeMap<Key, Entry>;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::store::memory::MemoryStore;
-use crate::store::testing::{build, everything, histories, run};
+use crate::store::random_transactions::{build, everything, histories, run};
 
 proptest! {
     /// Runs the first part of a history on a memory store, and the rest on an overlay above this store. Results, revisions and

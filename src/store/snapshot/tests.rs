@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::testing::{everything, run};
+use crate::store::random_transactions::{everything, run};
 
 /// A snapshot of an API server's etcd 3.6.16, saved with `etcdctl snapshot save`.
 const FILE: &[u8] = include_bytes!("../../../testdata/bitmap.snapshot.db");

@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::forms::Canaries;
+use crate::rig::bind::NameServer;
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 use crate::rig::etcd::EtcdOptions;
-use crate::rig::named::NameServer;
 use crate::rig::process::free_port;
 use crate::rig::proxy::{KubeProxy, ProxyMode};
 use crate::rig::workspace::Workspace;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::killed::{is_killed, kills};
+use super::kill_points::{is_killed, kills};
 use super::ownership::{publish, texts};
 use super::{NEW, OLD, PRIMARY, RESOLVER, World, ZONE, serve};
 use crate::rig::external_dns::ExternalDns;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{KEY, NEW, OLD, PATIENCE, World, hosts};
 use crate::rig::api_gate::{ApiGate, Trouble, Troubles};
-use crate::rig::named::key_file;
+use crate::rig::bind::key_file;
 use crate::rig::process::wait_until;
 use crate::serving_cluster::Watched;
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::ownership::deploy;
 use super::{KEY, NEW, OLD, PATIENCE, PRIMARY, Sides, TTL, World, ZONE, name_servers_of, serve};
-use crate::rig::named::NameServer;
+use crate::rig::bind::NameServer;
 use crate::rig::process::wait_until;
 use crate::rig::transfer::{Signs, relay, signatures, user_records};
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{KEY, NEW, PATIENCE, TTL, World};
 use crate::in_cluster::as_pod;
-use crate::rig::named::key_file;
+use crate::rig::bind::key_file;
 use crate::rig::process::wait_until;
 use crate::serving_cluster::Watched;
 

@@ -6,7 +6,7 @@ mod at_every_write;
 mod bytes;
 mod exclusion;
 mod in_cluster;
-mod killed;
+mod kill_points;
 mod library;
 mod measured_share;
 mod ownership;
@@ -29,8 +29,8 @@ use serde_json::{Value, json};
 
 use crate::rig::api::object_path;
 use crate::rig::balancer::Balancer;
+use crate::rig::bind::{NameServer, key_file, zone_file};
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
-use crate::rig::named::{NameServer, key_file, zone_file};
 use crate::rig::pki::Authority;
 use crate::rig::visitor::Visitor;
 use crate::rig::workspace::Workspace;

@@ -2,7 +2,7 @@
 
 use super::ownership::deploy;
 use super::{KEY, PATIENCE, PRIMARY, World, ZONE, server};
-use crate::rig::named::key_file;
+use crate::rig::bind::key_file;
 use crate::rig::process::wait_until;
 use crate::rig::run::{has_line, says};
 

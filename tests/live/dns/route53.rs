@@ -5,9 +5,9 @@ use std::process::Command;
 use aws_sdk_route53::types::{AliasTarget, ChangeAction, ResourceRecordSet, RrType};
 use serde_json::{Value, json};
 
-use super::killed::{is_killed, kills};
+use super::kill_points::{is_killed, kills};
 use super::{NEW, OLD, PATIENCE, RESOLVER, Sides, ZONE, serve};
-use crate::rig::named::NameServer;
+use crate::rig::bind::NameServer;
 use crate::rig::process::wait_until;
 use crate::rig::route53::{CREDENTIALS, MiniStack, Names, simple};
 use crate::rig::route53_proxy::Proxy;

@@ -6,7 +6,7 @@ use netsurgeon::nameserver::{Record, RecordKind};
 use super::{
     KEY, NEW, OLD, PRIMARY, RESOLVER, SECONDARY, Sides, TTL, World, ZONE, hosts, records_of, server_for,
 };
-use crate::rig::named::{NameServer, key_file, zone_file};
+use crate::rig::bind::{NameServer, key_file, zone_file};
 use crate::rig::run::says;
 
 /// A resolver of clients inside.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::interval;
 
 use super::{KEY, NEW, OLD, PATIENCE, PRIMARY, RESOLVER, SECONDARY, TTL, World, ZONE, hosts, server};
-use crate::rig::named::{NameServer, zone_file};
+use crate::rig::bind::{NameServer, zone_file};
 use crate::rig::process::wait_until;
 use crate::rig::run::says;
 use crate::rig::shifted_clock::shift;

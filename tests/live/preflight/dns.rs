@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::objects::define;
 use crate::rig::api::object_path;
+use crate::rig::bind::{self, NameServer, key_file};
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 use crate::rig::external_dns::trust;
-use crate::rig::named::{self, NameServer, key_file};
 use crate::rig::pki::Authority;
 use crate::rig::process::{Process, wait_until};
 use crate::rig::run::{has_line, says};
@@ -51,7 +51,7 @@ two 60 IN A 192.0.2.12\n\
 three 60 IN A 192.0.2.12\n";
 
 fn zone_file(primary: &str, names: &str) -> String {
-    named::zone_file(ZONE, primary, [PRIMARY, SECONDARY], names)
+    bind::zone_file(ZONE, primary, [PRIMARY, SECONDARY], names)
 }
 
 /// The zone's servers, and a resolver.

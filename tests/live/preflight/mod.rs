@@ -2,10 +2,10 @@
 
 mod cni;
 mod dns;
-mod hardening;
 mod mirror;
 mod nodes;
 mod objects;
+mod security;
 
 use std::path::Path;
 
@@ -95,7 +95,7 @@ async fn renumber_checks_pass_or_name_the_fault() {
     with_other_backups(&serving, &backup);
     nodes::each_in_turn(&mut serving).await;
     objects::each_in_turn(&serving).await;
-    hardening::each_in_turn(&serving).await;
+    security::each_in_turn(&serving).await;
     with_a_policy(&serving).await;
     without_rights(&serving).await;
     let overlapping = serving.netsurgeon("preflight renumber --to 10.96.0.0/15 --only plan").expect(3);

@@ -1,21 +1,17 @@
-//! `netsurgeon renumber retire` and `rollback`: the two commands that end a renumbering.
-
-use std::time::Duration;
+//! `netsurgeon renumber retire`: releases the old addresses, which ends a renumbering.
 
 use clap::Args;
-use serde::Serialize;
 
+use super::end_output::{EndOutput, print, say_given_up};
 use super::evidence::EvidenceArgs;
 use crate::cli::output::counted;
 use crate::cli::run_args::LiveArgs;
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
-use crate::operation::{Report, Status, Waiver};
+use crate::operation::Status;
 use crate::renumber::Renumbering;
-use crate::renumber::run::{
-    Ongoing, RetireTerms, again, left_alone, refuse_going_back, refuse_past_no_return,
-};
-use crate::session::{ExitKind, Failure, refuse_ended};
+use crate::renumber::run::{RetireTerms, again, left_alone, refuse_going_back};
+use crate::session::{Failure, refuse_ended};
 
 /// Retire the old addresses (they stop answering), and end the renumbering
 ///
@@ -55,67 +51,6 @@ pub struct RetireArgs {
     pub(in crate::cli) evidence: EvidenceArgs,
     #[command(flatten)]
     pub(in crate::cli) live: LiveArgs,
-}
-
-/// Roll back a renumbering: every Service gets its old address back
-///
-/// You can roll back at any time before the first step of `renumber retire`. The rollback changes only what the renumbering
-/// changed. The rollback keeps labels, ports and selectors that other clients changed meanwhile. If another client changed the
-/// address of a Service, the rollback skips this Service and lists it, and the exit status is 5.
-#[derive(Debug, Args)]
-#[command(after_long_help = "\
-Examples:
-  netsurgeon renumber rollback
-  netsurgeon renumber rollback --operation renumber-20261121T083915Z-3f2a \\
-      --yes --confirm flags
-  # no API server answers: restore the old addresses in etcd
-  netsurgeon renumber rollback --without-api 10")]
-pub struct RollbackArgs {
-    /// Id of the renumbering [default: the renumbering under way]
-    #[arg(long, value_name = "ID")]
-    pub(in crate::cli) operation: Option<String>,
-    #[command(flatten)]
-    pub(in crate::cli) api: ApiLessArgs,
-    #[command(flatten)]
-    pub(in crate::cli) live: LiveArgs,
-}
-
-/// Options for a rollback in etcd only.
-#[derive(Debug, Clone, Args)]
-pub struct ApiLessArgs {
-    /// Use this only if no API server answers. netsurgeon restores the old address of every Service in etcd. It cannot wait for
-    /// API servers or nodes, so it pauses for this many seconds instead of each wait. The exit status is then 6, because the
-    /// remaining part of the rollback needs the API. When an API server answers, run the rollback again without this option
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(..=3600))]
-    without_api: Option<u16>,
-}
-
-/// The output of `renumber retire -o json` and `renumber rollback -o json`.
-#[derive(Serialize)]
-struct Ended<'a> {
-    version: u8,
-    operation: &'a str,
-    /// `done`, `rolled-back`, `paused` or `stuck`.
-    status: Status,
-    steps: usize,
-    stuck: Vec<String>,
-    /// The subjects that the operator has given up.
-    given_up: Vec<Waiver>,
-}
-
-fn print(context: &Context, ongoing: &Ongoing, report: &Report) -> Result<(), Failure> {
-    let stuck = report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect();
-    let status = ongoing.summary.status;
-    let (operation, given_up) = (&ongoing.operation, ongoing.summary.given_up.clone());
-    let ended = Ended { version: 1, operation, status, steps: report.done, stuck, given_up };
-    context.output.data(&ended, |_| String::new())
-}
-
-impl ApiLessArgs {
-    /// Returns whether an option of this group is given.
-    pub(in crate::cli) fn is_given(&self) -> bool {
-        self.without_api.is_some()
-    }
 }
 
 impl RetireArgs {
@@ -176,7 +111,7 @@ pub async fn retire(
 
 /// Reports that the remaining part of a journal was removed.
 fn removed(context: &Context, operation: &str) -> Result<Outcome, Failure> {
-    let ended = Ended {
+    let output = EndOutput {
         version: 1,
         operation,
         status: Status::Done,
@@ -184,7 +119,7 @@ fn removed(context: &Context, operation: &str) -> Result<Outcome, Failure> {
         stuck: Vec::new(),
         given_up: Vec::new(),
     };
-    context.output.data(&ended, |_| String::new())?;
+    context.output.data(&output, |_| String::new())?;
     Ok(Outcome::Done)
 }
 
@@ -197,60 +132,4 @@ fn afterlife(work: &Renumbering) -> String {
     format!(
         "open connections to old addresses continue until they close, and a UDP client that keeps its port can continue forever; run {ends} on each node to end the UDP connections"
     )
-}
-
-/// Runs `rollback`. `give_up`: the subjects to give up.
-pub async fn rollback(
-    context: &Context,
-    (args, give_up): (&RollbackArgs, &[String]),
-) -> Result<Outcome, Failure> {
-    let mut session = match args.api.without_api {
-        None => args.live.open(context).await?,
-        Some(seconds) => {
-            let pause = Duration::from_secs(seconds.into());
-            args.live.open_without_api(context, pause).await?
-        }
-    };
-    session.choices.give_up = give_up.to_vec();
-    let mut ongoing = session.find(args.operation.as_deref()).await?;
-    refuse_past_no_return(&ongoing)?;
-    if ongoing.summary.has_ended() {
-        print(context, &ongoing, &Report::default())?;
-        say_given_up(context, &ongoing);
-        context.output.progress(if ongoing.summary.given_up.is_empty() {
-            "already rolled back: every Service has its old address"
-        } else {
-            "already rolled back"
-        });
-        return Ok(Outcome::Done);
-    }
-    session.confirm_only_known(&ongoing, true)?;
-    ongoing.options = if args.live.run.yes { " --yes".to_string() } else { String::new() };
-    let report = session.undo(&mut ongoing).await?;
-    print(context, &ongoing, &report)?;
-    if let Some(failure) = left_alone(&ongoing, &report.stuck.iter().collect::<Vec<_>>(), "undone") {
-        return Err(again(failure, &ongoing));
-    }
-    if session.cluster().is_none() {
-        let text = format!(
-            "in etcd, every Service has its old address again; the remaining steps of the rollback need the API; when an API server answers, run `netsurgeon operation rollback {}`",
-            ongoing.operation
-        );
-        return Err(Failure::of(ExitKind::Paused, text));
-    }
-    session.say_what_is_left(&ongoing.plan.work).await;
-    say_given_up(context, &ongoing);
-    context.output.progress(if ongoing.summary.given_up.is_empty() {
-        "rolled back: every Service has its old address"
-    } else {
-        "rolled back, without the subjects that were given up"
-    });
-    Ok(Outcome::Done)
-}
-
-/// Reports the subjects that were given up.
-fn say_given_up(context: &Context, ongoing: &Ongoing) {
-    for waiver in &ongoing.summary.given_up {
-        context.output.note(&format!("`{}`: {waiver}", waiver.subject));
-    }
 }
