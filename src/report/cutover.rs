@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use maud::{Markup, Render, html};
 
-use super::html::{clock, code, document, facts, header, joined, moment, prose, px, section, table};
-use super::{float, runs, steps};
+use super::float;
+use super::html::{clock, code, joined, prose, px, section, table};
+use super::page::KindSections;
 use crate::dns::{Cutover, Name, NameState, Point, Share, Situation};
 use crate::nameserver::RecordSet;
 use crate::operation::{State, Status};
@@ -22,14 +23,11 @@ const BOTTOM: f64 = 30.0;
 /// Returns the page about a cutover. `is_leased` is true if a process holds the operation lease for the cutover.
 pub fn page(recorded: &Recorded<Cutover>, is_leased: bool) -> String {
     let situation = Situation::of(recorded, is_leased);
-    let content = html! {
-        (head(recorded, &situation))
-        (shares(recorded, &situation))
-        (names(&recorded.plan.work, &situation))
-        (runs::section_of(&recorded.summary, is_leased))
-        (steps(&recorded.journal))
-    };
-    document(&recorded.operation, &content, "the journal of the operation")
+    let work = &recorded.plan.work;
+    let status = situation.status;
+    let sections = html! { (shares(recorded, &situation)) (names(work, &situation)) };
+    let verdict = (class(status), status.name(), situation.progress());
+    super::page::page(recorded, is_leased, KindSections { verdict, facts: facts(work), sections })
 }
 
 /// Returns the CSS class of a status.
@@ -41,11 +39,9 @@ fn class(status: Status) -> &'static str {
     }
 }
 
-fn head(recorded: &Recorded<Cutover>, situation: &Situation) -> Markup {
-    let (summary, plan) = (&recorded.summary, &recorded.plan);
-    let (status, work) = (situation.status, &plan.work);
+fn facts(work: &Cutover) -> Vec<(&'static str, Markup)> {
     let listed: Vec<String> = work.shares.iter().map(|share| format!("{share} %")).collect();
-    let facts = facts([
+    vec![
         ("Zone", code(&work.zone)),
         ("Provider", prose(&work.service.to_string())),
         ("Resolver", code(&work.resolver.to_string())),
@@ -54,17 +50,7 @@ fn head(recorded: &Recorded<Cutover>, situation: &Situation) -> Markup {
             "Duration of a stage",
             format!("{} s, TTL at most {} s", work.soak, work.stage_ttl().as_secs()).render(),
         ),
-        ("Started by", summary.holder.as_deref().unwrap_or("not known").render()),
-        ("Started", moment(summary.started)),
-        (
-            if summary.has_ended() { "Ended" } else { "Last run ended" },
-            summary.ended.map_or_else(|| "not yet".render(), moment),
-        ),
-        ("Cluster", code(&plan.header.cluster)),
-        ("Plan digest", code(&plan.digest)),
-    ]);
-    let verdict = (class(status), status.name());
-    header(&summary.kind, &recorded.operation, verdict, &situation.progress(), &facts)
+    ]
 }
 
 /// Returns the mirror's share after each change: the time, and the mean share of all names, in percent. The last share is the share

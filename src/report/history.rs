@@ -8,8 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::runs;
-use crate::operation::{Journal, Run, Stage, State, Status, StepId, Summary, Work};
-use crate::renumber::{Action, Renumbering, Step};
+use crate::operation::{Action, Effect, Journal, Run, Stage, State, Status, Step, StepId, Summary, Work};
 
 /// Time without a step, in seconds, after which the operation counts as paused. Steps take milliseconds.
 const STANDSTILL: i64 = 30;
@@ -85,24 +84,6 @@ pub struct Tier {
     pub batches: Range<usize>,
 }
 
-impl Tier {
-    fn all(work: &Renumbering) -> Vec<Self> {
-        let mut tiers: Vec<Self> = Vec::new();
-        for (batch, moves) in work.batches().iter().enumerate() {
-            let Some(name) = work.tier_of_batch(batch) else { continue };
-            let end = batch.saturating_add(1);
-            match tiers.last_mut() {
-                Some(last) if last.name == name && last.batches.end == batch => {
-                    last.batches.end = end;
-                    last.services = last.services.saturating_add(moves.len());
-                }
-                _ => tiers.push(Self { name: name.to_string(), services: moves.len(), batches: batch..end }),
-            }
-        }
-        tiers
-    }
-}
-
 /// The whole history.
 #[derive(Debug, Default)]
 pub struct History {
@@ -143,10 +124,9 @@ enum What {
 }
 
 impl History {
-    /// Builds the history from a journal.
-    pub fn of(work: &Renumbering, journal: &Journal, summary: &Summary) -> Self {
-        let (stages, tiers) = (work.stages(), Tier::all(work));
-        let mut history = Self { stages, tiers, from: summary.started, ..Self::default() };
+    /// Builds the history of an operation of any kind from its journal, without tiers.
+    pub fn of<W: Work>(work: &W, journal: &Journal, summary: &Summary) -> Self {
+        let mut history = Self { stages: work.stages(), from: summary.started, ..Self::default() };
         let mut moments = Vec::new();
         for stage in history.stages.clone() {
             for step in work.steps(&stage) {
@@ -165,7 +145,13 @@ impl History {
         history
     }
 
-    fn take(&mut self, journal: &Journal, stage: &Stage, step: &Step, moments: &mut Vec<Moment>) {
+    fn take<E: Effect>(
+        &mut self,
+        journal: &Journal,
+        stage: &Stage,
+        step: &Step<E>,
+        moments: &mut Vec<Moment>,
+    ) {
         let record = journal.find(&step.id);
         if let Action::Manual(manual) = &step.action {
             let at = |wanted: State| {

@@ -71,7 +71,7 @@ pub fn header(
 }
 
 /// Returns the data of an operation as a list of labels and values.
-pub fn facts<const N: usize>(rows: [(&str, Markup); N]) -> Markup {
+pub fn facts<'a>(rows: impl IntoIterator<Item = (&'a str, Markup)>) -> Markup {
     html! { dl.identity { @for (label, value) in rows { dt { (label) } dd { (value) } } } }
 }
 

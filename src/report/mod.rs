@@ -4,6 +4,7 @@
 pub mod cutover;
 mod history;
 mod html;
+mod page;
 pub mod picture;
 mod ranges;
 pub mod rewritten;
@@ -17,7 +18,7 @@ use std::net::IpAddr;
 
 use maud::{Markup, Render, html};
 
-use self::history::History;
+use self::history::{History, Tier};
 use self::html::{code, document, moment, prose, section, table};
 use self::ranges::Allocation;
 use crate::operation::{Journal, Plan, Summary};
@@ -57,7 +58,7 @@ impl Subject<'_> {
 /// Returns the page about a renumbering.
 pub fn page(subject: &Subject<'_>) -> String {
     let (work, journal) = (&subject.plan.work, subject.journal);
-    let history = History::of(work, journal, subject.summary);
+    let history = History { tiers: tiers(work), ..History::of(work, journal, subject.summary) };
     let verified = verify::verify(work, subject.survey, |step| journal.state(step));
     let verified = match &subject.later {
         Some(later) => verified.superseded_by(later),
@@ -87,6 +88,23 @@ pub fn page(subject: &Subject<'_>) -> String {
 /// Converts a number for a drawing. The maximum is `i32::MAX`. In seconds, this is 68 years, longer than any operation.
 fn float(number: impl TryInto<i32>) -> f64 {
     f64::from(number.try_into().unwrap_or(i32::MAX))
+}
+
+/// Returns the tiers of a plan that have a batch, in order.
+fn tiers(work: &Renumbering) -> Vec<Tier> {
+    let mut tiers: Vec<Tier> = Vec::new();
+    for (batch, moves) in work.batches().iter().enumerate() {
+        let Some(name) = work.tier_of_batch(batch) else { continue };
+        let end = batch.saturating_add(1);
+        match tiers.last_mut() {
+            Some(last) if last.name == name && last.batches.end == batch => {
+                last.batches.end = end;
+                last.services = last.services.saturating_add(moves.len());
+            }
+            _ => tiers.push(Tier { name: name.to_string(), services: moves.len(), batches: batch..end }),
+        }
+    }
+    tiers
 }
 
 /// Returns every step of an operation, with its states.

@@ -2,8 +2,8 @@
 
 use maud::{Markup, Render, html};
 
-use super::html::{code, document, facts, header, moment, section, table};
-use super::{runs, steps};
+use super::html::{code, section, table};
+use super::page::KindSections;
 use crate::operation::Status;
 use crate::renumber::ranges::{Content, RangeRewrite};
 use crate::session::Recorded;
@@ -13,13 +13,10 @@ const MOST_ROWS: usize = 500;
 
 /// Returns the page about a rewrite.
 pub fn page(opened: &Recorded<RangeRewrite>) -> String {
-    let content = html! {
-        (head(opened))
-        (changes(opened))
-        (runs::section_of(&opened.summary, false))
-        (steps(&opened.journal))
-    };
-    document(&opened.operation, &content, "the journal of the operation")
+    let (class, words) = verdict(opened.summary.status);
+    let verdict = (class, opened.summary.status.name(), words.to_string());
+    let kind = KindSections { verdict, facts: facts(&opened.plan.work), sections: changes(opened) };
+    super::page::page(opened, false, kind)
 }
 
 /// Returns the CSS class and the explanation of a status.
@@ -42,23 +39,14 @@ fn verdict(status: Status) -> (&'static str, &'static str) {
     }
 }
 
-fn head(opened: &Recorded<RangeRewrite>) -> Markup {
-    let (summary, plan) = (&opened.summary, &opened.plan);
-    let (class, words) = verdict(summary.status);
+fn facts(work: &RangeRewrite) -> Vec<(&'static str, Markup)> {
     let range = |content: &Content| code(&content.range);
-    let rows = [
-        ("RangeAllocation", code(&plan.work.name)),
-        ("Range before", plan.work.before.as_ref().map_or_else(|| "–".render(), range)),
-        ("Range after", range(&plan.work.after)),
-        ("Services with an address outside the range", plan.work.outside.render()),
-        ("Started by", summary.holder.as_deref().unwrap_or("not known").render()),
-        ("Started", moment(summary.started)),
-        ("Ended", summary.ended.map_or_else(|| "not yet".render(), moment)),
-        ("Cluster", code(&plan.header.cluster)),
-        ("Plan digest", code(&plan.digest)),
-        ("Plan", format!("revision {}, {}", plan.header.base_revision, plan.header.tool).render()),
-    ];
-    header(&summary.kind, &opened.operation, (class, summary.status.name()), words, &facts(rows))
+    vec![
+        ("RangeAllocation", code(&work.name)),
+        ("Range before", work.before.as_ref().map_or_else(|| "–".render(), range)),
+        ("Range after", range(&work.after)),
+        ("Services with an address outside the range", work.outside.render()),
+    ]
 }
 
 fn changes(opened: &Recorded<RangeRewrite>) -> Markup {
