@@ -13,7 +13,7 @@ use super::environment::Live;
 use super::measured_share::ShareQuery;
 use super::plan::Refusal;
 use super::probe::Prober;
-use super::progress::NameProgress;
+use super::progress::progress;
 use super::provider::{self, Provider};
 use super::situation::Situation;
 use super::views::refuse_other_view;
@@ -366,7 +366,7 @@ impl CutoverSession {
         let given_up = waivers.iter().filter(is_left).map(|waiver| waiver.subject.as_str()).collect();
         let ui = &self.ui;
         let live = Live { work: &work, provider, resolver, prober: &self.prober, ui, given_up };
-        let progress: SharedProgress = Arc::new(Mutex::new(NameProgress::new(&recorded.operation, &work)));
+        let progress: SharedProgress = Arc::new(Mutex::new(progress(&recorded.operation, &work)));
         self.show(progress.clone());
         let outcome = {
             let mut watched = self.ui.watch(progress);

@@ -24,6 +24,7 @@ async fn objects_era_stores_address_objects() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn dual_write_era_stores_objects_and_bitmap() {
     let cluster = start_create_restart(ClusterOptions::new(Era::DualWrite)).await;
     assert_bitmap_holds_first_and_fifth(&cluster).await;
@@ -55,6 +56,7 @@ async fn api_server_works_on_etcd_with_mutual_tls() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn json_storage_stores_json() {
     let mut options = ClusterOptions::new(Era::Objects);
     options.api_server_flags = vec!["--storage-media-type=application/json".to_owned()];
@@ -76,6 +78,7 @@ async fn dual_stack_stores_both_families() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn dual_stack_bitmap_era_stores_two_bitmaps() {
     let cluster = start_dual_stack(Era::Bitmap).await;
     let ranges = cluster.etcd.keys("/registry/ranges/").await;
@@ -141,6 +144,7 @@ async fn upgrade_leaves_bitmap_behind() {
 /// An API server whose flag has another range than the bitmap allocates addresses without the bitmap. This does not mean that the
 /// bitmap is a leftover: `ranges check` reports the missing bit.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn bitmap_of_another_flag_is_not_a_leftover() {
     let cluster = Cluster::start(ClusterOptions::new(Era::DualWrite)).await;
     let netsurgeon = |words: &str| {

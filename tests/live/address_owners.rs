@@ -117,6 +117,7 @@ async fn address_of_a_shadow_is_not_allocated_again_under_dual_write() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn address_of_a_shadow_is_not_allocated_again_in_the_bitmap_era() {
     Box::pin(nobody_is_given_it(Era::Bitmap)).await;
 }
@@ -137,6 +138,7 @@ async fn service_deleted_during_its_move_is_removed_by_a_rollback() {
 
 /// It is skipped, and nothing keeps it: neither a Service that is deleted at that moment, nor one that its owner deletes later.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn service_that_becomes_an_external_name_is_not_kept() {
     let serving = Serving::with_doors(Era::Objects).await;
     for (name, _) in DOORS {
@@ -159,6 +161,7 @@ async fn service_that_becomes_an_external_name_is_not_kept() {
 
 /// It was skipped and released. Once it has an address again it moves, and is kept again during the move.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn service_with_an_address_again_is_kept_again() {
     let mut serving = Serving::with_doors(Era::Objects).await;
     serving.cluster.api.merge(&path("b-door"), &json!({"spec": external_name()})).await;
@@ -185,6 +188,7 @@ async fn service_with_an_address_again_is_kept_again() {
 
 /// A namespace that is deleted between `pin` and `give-address` takes the shadows with it: they do not have their finalizer yet.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn namespace_deleted_before_a_move_is_not_kept() {
     let serving = Serving::start(Era::Objects, ProxyMode::Nftables).await;
     let api = &serving.cluster.api;
@@ -251,6 +255,7 @@ async fn rejected_deletion_does_not_stop_a_rollback() {
 /// A load balancer's controller keeps it with a finalizer, too, so it answers until the controller releases it: it moves all the
 /// same, and is deleted then.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn service_with_another_finalizer_moves_and_is_then_deleted() {
     let serving = Serving::with_doors(Era::Objects).await;
     let api = &serving.cluster.api;

@@ -53,6 +53,7 @@ async fn barrier_is_crossed_or_names_the_node() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn barrier_is_crossed_with_iptables() {
     let (cluster, _proxies, api) = start(Era::Objects, ProxyMode::Iptables).await;
     is_crossed(&cluster, &api, ProxyMode::Iptables).await;
@@ -185,6 +186,7 @@ async fn node_behind_a_firewall_is_asked_through_the_api_server(cluster: &Cluste
 
 /// Earlier writes are in force when the barrier returns, also with a long sync period of kube-proxy.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn rules_are_in_force_with_a_long_period_under_nftables() {
     rules_are_in_force(ProxyMode::Nftables).await;
 }
@@ -255,6 +257,7 @@ async fn leftover_sentinels_are_removed(cluster: &Cluster, api: &Api) {
 
 /// Dual-stack: a sentinel of the other family tests the other half of each kube-proxy.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn each_family_has_its_own_barrier() {
     let mut options = ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) };
     "10.96.0.0/16,fd00:10:96::/112".clone_into(&mut options.service_cidrs);

@@ -16,6 +16,7 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const WEB: &str = "10.96.0.5";
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn cluster_ip_serves_with_nftables() {
     serves(Era::Objects, ProxyMode::Nftables).await;
 }
@@ -102,6 +103,7 @@ async fn endpoints_go_and_come_and_the_service_goes(
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn cluster_ips_serve_in_both_families() {
     let mut options = ClusterOptions { nodes: 2, ..ClusterOptions::new(Era::Objects) };
     "10.96.0.0/16,fd00:10:96::/112".clone_into(&mut options.service_cidrs);

@@ -160,6 +160,7 @@ async fn api_server_frozen_for_a_minute_deletes_no_address_of_a_shadow() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn api_server_frozen_for_a_minute_frees_no_bit() {
     one_api_server_is_frozen(Era::Bitmap, "", ("flip", 3), Duration::from_mins(1)).await;
 }

@@ -37,6 +37,7 @@ async fn external_ip_serves_with_iptables_1_32() {
 /// In 1.32.2 the rule that drops traffic without a local endpoint runs, for packets from the node itself, before the translation
 /// (`filter-output` at priority -110; in 1.36.3 at 0). Pods are served; clients on the node are not.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn nftables_1_32_drops_connections_from_the_node() {
     let held = Held::start(Era::Bitmap, ProxyMode::Nftables).await;
     let report = steady(|| held.client.probe(&held.targets), &held.targets).await;

@@ -184,6 +184,7 @@ async fn external_ips_of_its_own(serving: &Serving) {
 /// In the bitmap era there is no IPAddress to reserve: holds are restored and released all the same, by an external IP and by a
 /// shadow.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn guard_repairs_holds_in_the_bitmap_era() {
     let mut serving = Serving::start(Era::Bitmap, ProxyMode::Iptables).await;
     let spec = json!({"type": "NodePort", "clusterIP": "10.96.2.9"});

@@ -17,6 +17,7 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const VICTIM: &str = "NETSURGEON_TEST_VICTIM";
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn program_reaches_etcd_and_pods_reach_the_api() {
     let outside = Namespace::current();
     let cluster = Cluster::start(ClusterOptions { nodes: 1, ..ClusterOptions::new(Era::Objects) }).await;

@@ -139,6 +139,7 @@ async fn documented_etcd_users_have_exactly_the_needed_permissions() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn guard_user_suffices_in_the_bitmap_era() {
     let mut serving = start(Era::Bitmap, ProxyMode::Iptables).await;
     let users = Users::of_the_documents(&serving);
@@ -151,6 +152,7 @@ async fn guard_user_suffices_in_the_bitmap_era() {
 /// During a rollback the RangeAllocation has the old range again, and the guard has to free the bit of a Service that is deleted
 /// then.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn guard_user_suffices_under_dual_write() {
     let mut serving = start(Era::DualWrite, ProxyMode::Nftables).await;
     let users = Users::of_the_documents(&serving);

@@ -15,6 +15,7 @@ use super::rig::proxy::{ProxyMode, ProxyOptions, http_get};
 const DEADLINE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn sentinel_opens_its_port_in_the_objects_era() {
     opens_its_port_on_every_node(Era::Objects).await;
 }

@@ -107,6 +107,7 @@ async fn renumber_and_rollback_succeed_in_the_dual_write_era() {
 /// With the creation of a shadow, its endpoints, and its deletion. The repair loops may report that two Services have an address,
 /// but never that one has lost its own.
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn renumber_and_rollback_succeed_with_a_shadow() {
     there_and_back(Era::Objects, ProxyMode::Iptables, "flags", true).await;
 }

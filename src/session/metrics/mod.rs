@@ -5,7 +5,7 @@
 //! request head and for the duration of the connection. This is enough, because one scraper reads the metrics every few seconds.
 //! A full HTTP server would be a larger attack surface.
 
-mod text;
+pub(super) mod text;
 mod writes;
 
 use std::collections::VecDeque;

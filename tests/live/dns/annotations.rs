@@ -95,6 +95,7 @@ async fn annotations_of_another_client_are_never_overwritten() {
 }
 
 #[tokio::test]
+#[ignore = "a minute, in `make soak`: needs `make rig` and root"]
 async fn killed_cutover_by_annotations_is_continued_by_the_same_command() {
     let (world, blue) = published().await;
     let (before, annotated) = (world.records().await, annotations(&world).await);

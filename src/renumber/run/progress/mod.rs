@@ -14,7 +14,7 @@ use crate::renumber::verify::Phase;
 use crate::renumber::{Action, Move, Renumbering, Step};
 use crate::session::counted;
 use crate::session::metrics::Page;
-use crate::session::progress::Progress;
+use crate::session::progress::{Pace, Progress};
 use crate::session::{in_words, titled};
 
 /// The kind of change that counts as progress.
@@ -146,16 +146,13 @@ pub struct MoveProgress {
     pub stage: Current,
     /// Whether the operation waits for a manual step.
     pub paused: bool,
-    start: Instant,
     /// Number of Services that had reached the goal when this process started.
     before: usize,
     /// Barriers under way, each with its start time. Two barriers can be under way at the same time.
     waiting_since: HashMap<StepId, Instant>,
     /// End of the current linger wait.
     lingers_until: Option<Instant>,
-    /// Total time of the waits for manual steps, for gates, and for the end of the linger time.
-    idle: Duration,
-    idle_since: Option<Instant>,
+    pace: Pace,
 }
 
 impl MoveProgress {
@@ -171,12 +168,10 @@ impl MoveProgress {
             barriers: Waits::default(),
             stage: Current::default(),
             paused: false,
-            start: now,
             before: 0,
             waiting_since: HashMap::new(),
             lingers_until: None,
-            idle: Duration::ZERO,
-            idle_since: None,
+            pace: Pace::new(now),
         };
         progress.before = progress.there();
         progress
@@ -194,32 +189,19 @@ impl MoveProgress {
     fn started(&mut self, step: Told<'_>, left: Option<Duration>, now: Instant) {
         if step.manual.is_some() {
             self.paused = true;
-            self.rest(now);
+            self.pace.rest(now);
         }
         if let Some(left) = left {
             self.lingers_until = now.checked_add(left);
-            self.rest(now);
+            self.pace.rest(now);
         } else if step.wait == Some("barrier") {
             self.waiting_since.insert(step.id.clone(), now);
         }
     }
 
-    /// Records the start of idle time: the operation waits for an operator, for a gate, or for the end of the linger time.
-    fn rest(&mut self, now: Instant) {
-        self.idle_since.get_or_insert(now);
-    }
-
     fn wake(&mut self, now: Instant) {
         self.lingers_until = None;
-        if let Some(since) = self.idle_since.take() {
-            self.idle = self.idle.saturating_add(now.saturating_duration_since(since));
-        }
-    }
-
-    /// Returns how long this process was active, without idle time.
-    fn active(&self, now: Instant) -> Duration {
-        let resting = self.idle_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        now.saturating_duration_since(self.start).saturating_sub(self.idle).saturating_sub(resting)
+        self.pace.wake(now);
     }
 
     fn done(&mut self, step: Told<'_>, now: Instant) -> bool {
@@ -246,11 +228,8 @@ impl MoveProgress {
     /// Returns the rate in Services per second, and the remaining time at this rate. The rate does not include idle time. Returns
     /// `None` until a Service has reached the goal in this process.
     pub fn pace(&self, now: Instant) -> Option<(f64, Duration)> {
-        let came = u32::try_from(self.there().saturating_sub(self.before)).ok().filter(|came| *came > 0)?;
-        let per_second = f64::from(came) / self.active(now).as_secs_f64().max(0.001);
-        let rest = u32::try_from(self.services.saturating_sub(self.there())).unwrap_or(u32::MAX);
-        let left = Duration::try_from_secs_f64((f64::from(rest) / per_second).round()).ok()?;
-        Some((per_second, left))
+        let there = self.there();
+        self.pace.of(there.saturating_sub(self.before), self.services.saturating_sub(there), now)
     }
 }
 
@@ -266,7 +245,7 @@ impl Progress for MoveProgress {
                 };
             }
             Event::StepStarted { step, left } => self.started(*step, *left, now),
-            Event::CheckpointAsked { .. } => self.rest(now),
+            Event::CheckpointAsked { .. } => self.pace.rest(now),
             Event::CheckpointAnswered => self.wake(now),
             Event::StepDone { step } => return self.done(*step, now),
             Event::StepSkipped { .. } => self.steps.skipped = self.steps.skipped.saturating_add(1),
@@ -392,12 +371,10 @@ mod tests {
             barriers: Waits::default(),
             stage: Current::default(),
             paused: false,
-            start: now,
             before: 20,
             waiting_since: HashMap::new(),
             lingers_until: None,
-            idle: Duration::ZERO,
-            idle_since: None,
+            pace: Pace::new(now),
         }
     }
 

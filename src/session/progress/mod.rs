@@ -1,11 +1,16 @@
 //! Progress of an operation: the figures that a progress bar, a log line and a metric share. Each kind of operation counts its
 //! own subjects.
 
+mod pace;
+mod stage_progress;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+pub use self::pace::Pace;
+pub use self::stage_progress::{StageFigures, StageProgress, SubjectWords};
 use super::metrics::{Figures, Page};
 use crate::operation::Event;
 
