@@ -44,25 +44,38 @@
 //! ```
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::too_many_lines))]
 
+// The rooms without `doc(hidden)` are the surface of the library. The others are public for the program and for tests.
+#[doc(hidden)]
 pub mod audit;
+#[doc(hidden)]
 pub mod certs;
+#[doc(hidden)]
 pub mod cli;
+#[doc(hidden)]
 pub mod controlplane;
+#[doc(hidden)]
 pub mod deploy_lock;
 pub mod dns;
+#[doc(hidden)]
 pub mod encryption;
+#[doc(hidden)]
 pub mod host;
+#[doc(hidden)]
 pub mod inventory;
 pub mod ip;
 pub mod kube_api;
 pub mod nameserver;
 pub mod operation;
+#[doc(hidden)]
 pub mod preflight;
 pub mod renumber;
+#[doc(hidden)]
 pub mod report;
+#[doc(hidden)]
 pub mod route53;
 pub mod session;
 pub mod store;
 pub mod survey;
 pub mod wire;
+#[doc(hidden)]
 pub mod words;
