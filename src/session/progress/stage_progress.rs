@@ -238,7 +238,6 @@ mod tests {
         let id = StepId("create/one".into());
         let step = |subject: &'static str| Told {
             id: &id,
-            id,
             subject,
             wait: None,
             manual: None,
