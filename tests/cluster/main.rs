@@ -27,6 +27,7 @@ mod encrypted;
 mod eras;
 mod exclusion;
 mod flags;
+mod former_layout;
 mod high_availability;
 mod large;
 mod ledger;
