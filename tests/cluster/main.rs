@@ -28,6 +28,7 @@ mod encryption;
 mod eras;
 mod exclusion;
 mod flags;
+mod former_layout;
 mod high_availability;
 mod large;
 mod ledger;

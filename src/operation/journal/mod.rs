@@ -40,6 +40,8 @@ pub struct Journal {
     cluster: String,
     operation: String,
     records: HashMap<StepId, (Record, Revision)>,
+    /// The newest revision of any record so far.
+    newest: Revision,
     returning: Option<Returning>,
     given_up: Vec<Waiver>,
     /// See [`Summary::is_recovered`].
@@ -53,6 +55,7 @@ impl Journal {
             cluster,
             operation,
             records: HashMap::new(),
+            newest: Revision::default(),
             returning: None,
             given_up: Vec::new(),
             is_recovered: false,
@@ -112,6 +115,7 @@ impl Journal {
         journal.given_up.clone_from(&summary.given_up);
         journal.is_recovered = summary.is_recovered;
         journal.records = Self::read_records(ledger).await?;
+        journal.newest = journal.records.values().map(|(_, revision)| *revision).max().unwrap_or_default();
         Ok((journal, summary, plan))
     }
 
@@ -161,8 +165,7 @@ impl Journal {
     /// record of another step was written later.
     pub fn begun_last(&self, step: &StepId, state: State) -> Option<i64> {
         let since = self.begun(step, state)?;
-        let at = self.changed_at(step)?;
-        self.records.values().all(|(_, other)| *other <= at).then_some(since)
+        (self.newest <= self.changed_at(step)?).then_some(since)
     }
 
     /// Returns the time at which a step reached a state, in seconds since 1970; `None` if the step is in another state.
@@ -244,7 +247,7 @@ impl Journal {
 
     /// Caches a record that was committed.
     pub fn recorded(&mut self, step: &StepId, record: Record, revision: Revision) {
-        self.records.insert(step.clone(), (record, revision));
+        self.replace(step, Some((record, revision)));
     }
 
     /// Reads the current record of a step; `None` if the step has no record.
@@ -268,7 +271,10 @@ impl Journal {
     /// Replaces the cached record of a step with the record that was read. `None` removes the cached record.
     pub(super) fn replace(&mut self, step: &StepId, found: Option<(Record, Revision)>) {
         match found {
-            Some(found) => drop(self.records.insert(step.clone(), found)),
+            Some(found) => {
+                self.newest = self.newest.max(found.1);
+                self.records.insert(step.clone(), found);
+            }
             None => drop(self.records.remove(step)),
         }
     }
@@ -330,6 +336,24 @@ mod tests {
         }
         let again = Journal::begin(&store, "one", "op", b"", summary(), &[]).await;
         assert!(again.is_err(), "a second operation with the same id");
+    }
+
+    #[tokio::test]
+    async fn wait_continues_only_if_no_other_record_is_newer() {
+        let store = MemoryStore::new();
+        let mut journal = Journal::begin(&store, "one", "op", b"", summary(), &[]).await.unwrap();
+        let (wait, flip) = (StepId("wait/soak".into()), StepId("flip/default/web".into()));
+        let since = |journal: &Journal| journal.begun_last(&wait, State::Started);
+        for (step, now, expected) in [(&wait, 8, Some(8)), (&flip, 9, None), (&wait, 10, Some(10))] {
+            let (change, record) = journal.record(step, State::Started, now, Noted::default()).unwrap();
+            let written = journal.in_store(&store, &[]).write(vec![change], Transaction::default()).await;
+            journal.recorded(step, record, written.unwrap());
+            assert_eq!(since(&journal), expected, "{step} at {now}");
+            let (opened, ..) = Journal::open(&store, "one", "op").await.unwrap();
+            assert_eq!(since(&opened), expected, "{step} at {now}, read again");
+        }
+        assert_eq!(journal.begun_last(&wait, State::Done), None);
+        assert_eq!(journal.begun_last(&StepId("wait/other".into()), State::Started), None);
     }
 
     #[tokio::test]

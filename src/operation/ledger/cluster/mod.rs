@@ -258,8 +258,10 @@ async fn taken(api: &Cluster, by: &LeaseHolder) -> Result<Kept, OperationError> 
     let mut tried = None;
     for _ in 0..MOST_ATTEMPTS {
         let found = found(api, &by.operation).await?.ok_or_else(|| broken("there is no such operation"))?;
+        // Before any write, because this version can write only a layout that it knows.
+        let holder = found.head()?.holder;
         // An earlier attempt succeeded, but its answer was lost.
-        if tried == Some(found.epoch) && found.head()?.holder == *by {
+        if tried == Some(found.epoch) && holder == *by {
             return Ok(found);
         }
         let epoch = found.epoch.checked_add(1).ok_or_else(|| broken("its `epoch` has no successor"))?;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use serde_json::value::RawValue;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio::time::Instant;
 
@@ -157,21 +158,22 @@ impl Shard {
         changes: Vec<RecordChange>,
         (fence, writers): (&Fence, &Arc<Writers>),
     ) -> Result<Revision, OperationError> {
-        let (tell, told) = oneshot::channel();
+        let (tell, mut told) = oneshot::channel();
         self.queue().push(Waiting { changes, revision: None, tell, _counted: writers.enter() });
         let kept = self.kept.lock().await;
-        if !self.queue().is_empty() {
-            writers.gather().await;
-        }
-        let all = std::mem::take(&mut *self.queue());
-        if all.is_empty() {
-            drop(kept);
-        } else {
-            let begun = Instant::now();
-            self.commit(kept, all, fence).await;
-            writers.took(begun.elapsed());
-        }
-        told.await.unwrap_or_else(|_| Err(unknown("the write was cancelled before its result was received")))
+        // A writer that has its outcome must not gather: the other writers with an outcome wait behind it for the lock.
+        let outcome = match told.try_recv() {
+            Err(TryRecvError::Empty) => {
+                writers.gather().await;
+                let all = std::mem::take(&mut *self.queue());
+                let begun = Instant::now();
+                self.commit(kept, all, fence).await;
+                writers.took(begun.elapsed());
+                told.try_recv()
+            }
+            outcome => outcome,
+        };
+        outcome.unwrap_or_else(|_| Err(unknown("the write was cancelled before its result was received")))
     }
 
     /// Writes the changes of all given writers, and sends each writer its outcome.
@@ -336,4 +338,99 @@ fn unknown(reason: &str) -> OperationError {
 fn full(place: &str) -> OperationError {
     let reason = format!("{place} would contain more than {MOST_BYTES} bytes of records");
     CommitError::Refused { reason }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use futures_util::future::join_all;
+    use serde_json::json;
+    use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::kube_api::ClusterOptions;
+
+    /// Answers each request like an API server without conflicts: a replaced object is returned. Counts the writes.
+    async fn serve(connection: TcpStream, writes: &AtomicUsize) {
+        let mut connection = BufReader::new(connection);
+        loop {
+            let (mut head, mut length) = (String::new(), 0);
+            while !head.ends_with("\r\n\r\n") {
+                let start = head.len();
+                if connection.read_line(&mut head).await.unwrap() == 0 {
+                    return;
+                }
+                let line = head.split_at(start).1.to_ascii_lowercase();
+                length =
+                    line.strip_prefix("content-length:").map_or(length, |text| text.trim().parse().unwrap());
+            }
+            let mut body = vec![0; length];
+            connection.read_exact(&mut body).await.unwrap();
+            if head.starts_with("PUT ") {
+                writes.fetch_add(1, Ordering::SeqCst);
+            } else if head.starts_with("GET /api/v1/namespaces/kube-system ") {
+                body = json!({"metadata": {"name": "kube-system", "uid": "u"}}).to_string().into_bytes();
+            } else {
+                let kind = |name, kind, namespaced| json!({"name": name, "kind": kind, "namespaced": namespaced, "singularName": "", "verbs": []});
+                let kinds = [kind("namespaces", "Namespace", false), kind("configmaps", "ConfigMap", true)];
+                body = json!({"groupVersion": "v1", "resources": kinds}).to_string().into_bytes();
+            }
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            connection.write_all(&[head.into_bytes(), body].concat()).await.unwrap();
+        }
+    }
+
+    async fn api(writes: Arc<AtomicUsize>) -> Cluster {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                let writes = writes.clone();
+                tokio::spawn(async move { serve(connection, &writes).await });
+            }
+        });
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {}}],
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubeconfig");
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let options = ClusterOptions { kubeconfig: Some(file), ..ClusterOptions::default() };
+        Cluster::connect(&options).await.unwrap()
+    }
+
+    /// Each writer writes again at once, as a step that starts after another step ended.
+    #[tokio::test]
+    async fn writers_that_return_at_once_share_each_write() {
+        const WRITERS: usize = 32;
+        const ROUNDS: usize = 20;
+        let writes = Arc::new(AtomicUsize::new(0));
+        let object = objects::shard("op", 0, "u");
+        let api = api(writes.clone()).await;
+        let shard = Shard::new(&api, objects::NAMESPACE, "records".into(), Some(Kept::of(object).unwrap()));
+        let (fence, all): (Fence, Arc<Writers>) = (Fence::new(1), Arc::default());
+        all.set_running(WRITERS);
+        let write_all = async |number: usize| {
+            let mut expected = Expected::Absent;
+            for round in 0..ROUNDS {
+                let action = Action::Put(json!(round).to_string().into_bytes());
+                let change = RecordChange { name: format!("steps/{number}"), expected, action };
+                expected = Expected::At(shard.write(vec![change], (&fence, &all)).await.unwrap());
+            }
+        };
+        join_all((0..WRITERS).map(write_all)).await;
+        let writes = writes.load(Ordering::SeqCst);
+        assert_eq!(writes, ROUNDS, "{} records", WRITERS * ROUNDS);
+        let records = shard.kept.lock().await.take().unwrap().records;
+        let last = (ROUNDS - 1).to_string();
+        let is_last = |stored: &Stored| stored.value.get() == last;
+        assert!(records.len() == WRITERS && records.values().all(is_last), "{records:?}");
+    }
 }
