@@ -39,7 +39,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 
 use self::gather::Writers;
-use self::objects::{Head, Kept, NAMESPACE, Placement, Role, config_maps, named, place, uid_of};
+use self::objects::{Head, NAMESPACE, Placement, RecordMap, Role, config_maps, named, place, uid_of};
 use self::places::Places;
 pub use self::record::ClusterRecord;
 use self::record::{SUMMARY, found, heads, record_name, see_all, value_of};
@@ -90,7 +90,7 @@ impl ClusterLedger {
             }
             made => made?,
         };
-        let kept = Kept::of(head)?;
+        let kept = RecordMap::of(head)?;
         if kept.head()?.holder != *by {
             let what = place(NAMESPACE, &objects::head_name(&by.operation));
             return Err(OperationError::Journal {
@@ -114,7 +114,7 @@ impl ClusterLedger {
         Ok(ledger)
     }
 
-    fn of(api: &Cluster, kept: Kept) -> Result<Self, OperationError> {
+    fn of(api: &Cluster, kept: RecordMap) -> Result<Self, OperationError> {
         let (head, uid) = (kept.head()?, kept.uid().to_string());
         let fence = Fence::new(kept.epoch);
         fence.saw(&kept);
@@ -193,7 +193,7 @@ impl ClusterLedger {
         Self::remove_whole(api, &head).await
     }
 
-    async fn remove_whole(api: &Cluster, head: &Kept) -> Result<usize, OperationError> {
+    async fn remove_whole(api: &Cluster, head: &RecordMap) -> Result<usize, OperationError> {
         let Head { operation, namespace, .. } = head.head()?;
         api.delete_unchanged(&named(&namespace, &objects::head_name(&operation)), head.object()).await?;
         let mut removed: usize = 1;
@@ -210,8 +210,8 @@ impl ClusterLedger {
     /// Removes the remains of operations that were interrupted at their start. If a head has changed since it was read, its
     /// operation is starting now and stays unchanged. Skips heads that cannot be read.
     async fn sweep(api: &Cluster) -> Result<(), OperationError> {
-        let heads = heads(api, NAMESPACE).await?.into_iter().filter_map(|object| Kept::of(object).ok());
-        let is_remains = |head: &Kept| !head.records.contains_key(SUMMARY) && head.head().is_ok();
+        let heads = heads(api, NAMESPACE).await?.into_iter().filter_map(|object| RecordMap::of(object).ok());
+        let is_remains = |head: &RecordMap| !head.records.contains_key(SUMMARY) && head.head().is_ok();
         for head in heads.filter(is_remains) {
             match Self::remove_whole(api, &head).await {
                 Ok(_) => {}
@@ -251,7 +251,7 @@ async fn made(api: &Cluster, manifest: &Value) -> Result<Value, OperationError> 
 }
 
 /// Sets `by` as the holder of an operation, with the next epoch, and returns the head of the operation.
-async fn taken(api: &Cluster, by: &LeaseHolder) -> Result<Kept, OperationError> {
+async fn taken(api: &Cluster, by: &LeaseHolder) -> Result<RecordMap, OperationError> {
     let name = objects::head_name(&by.operation);
     let broken =
         |reason: &str| OperationError::Journal { what: place(NAMESPACE, &name), reason: reason.to_string() };
@@ -266,7 +266,7 @@ async fn taken(api: &Cluster, by: &LeaseHolder) -> Result<Kept, OperationError> 
         }
         let epoch = found.epoch.checked_add(1).ok_or_else(|| broken("its `epoch` has no successor"))?;
         match api.replace(&objects::held_by(found.with(epoch, &found.records), by)).await {
-            Ok(object) => return Kept::of(object),
+            Ok(object) => return RecordMap::of(object),
             Err(error) if may_have_happened(&error) => tried = Some(epoch),
             Err(error) => return Err(error.into()),
         }

@@ -57,7 +57,7 @@ pub(super) type Records = BTreeMap<String, Stored>;
 
 /// A ConfigMap of records as it was read.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct RecordMap {
     /// The whole object, so that a write keeps the fields that other clients added.
     object: Value,
     /// Epoch of the process that can write this ConfigMap.
@@ -90,7 +90,7 @@ pub(super) enum Placement {
     Order,
 }
 
-impl Kept {
+impl RecordMap {
     pub(super) fn of(object: Value) -> Result<Self, OperationError> {
         let epoch =
             text(&object, "epoch")?.parse().map_err(|_| broken(&object, "its `epoch` is not a number"))?;

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::objects::{self, Head, Kept, NAMESPACE, NAMESPACES, Placement, Role, config_maps, named, place};
+use super::objects::{
+    self, Head, NAMESPACE, NAMESPACES, Placement, RecordMap, Role, config_maps, named, place,
+};
 use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::journal::{Listed, Listing, Summary};
 use crate::operation::ledger::{Part, Parts, ReadLedger, SeePart};
@@ -89,12 +91,12 @@ impl ClusterRecord {
         found.map(|object| Ok((objects::plan_of(&object)?, Revision(0)))).transpose()
     }
 
-    async fn kept(&self, name: &str) -> Result<Option<Kept>, OperationError> {
-        self.api.get(&named(&self.head.namespace, name)).await?.map(Kept::of).transpose()
+    async fn kept(&self, name: &str) -> Result<Option<RecordMap>, OperationError> {
+        self.api.get(&named(&self.head.namespace, name)).await?.map(RecordMap::of).transpose()
     }
 
     /// Reads all ConfigMaps of records. Fails if one of them is missing, because its steps would count as never started.
-    async fn all_records(&self) -> Result<Vec<Kept>, OperationError> {
+    async fn all_records(&self) -> Result<Vec<RecordMap>, OperationError> {
         let Head { operation, namespace, shards, .. } = &self.head;
         let selector = objects::selector(Some(operation), Role::Records);
         let found = self.api.list(&config_maps(namespace), Some(&selector)).await?;
@@ -104,17 +106,17 @@ impl ClusterRecord {
             return Err(objects::missing(namespace, &missing));
         }
         // The items of a list have no `kind` or `apiVersion`.
-        found.into_iter().map(Kept::of).collect()
+        found.into_iter().map(RecordMap::of).collect()
     }
 }
 
 /// Returns the head of an operation's record; `None` if there is none.
-pub(super) async fn found(api: &Cluster, operation: &str) -> Result<Option<Kept>, OperationError> {
+pub(super) async fn found(api: &Cluster, operation: &str) -> Result<Option<RecordMap>, OperationError> {
     let name = objects::head_name(operation);
     for namespace in NAMESPACES {
         match api.get(&named(namespace, &name)).await {
             Ok(None) => {}
-            Ok(Some(object)) => return Kept::of(object).map(Some),
+            Ok(Some(object)) => return RecordMap::of(object).map(Some),
             Err(ClusterError::Forbidden { .. }) if namespace != NAMESPACE => {}
             Err(error) => return Err(error.into()),
         }
@@ -124,7 +126,7 @@ pub(super) async fn found(api: &Cluster, operation: &str) -> Result<Option<Kept>
 
 /// Returns the operation of a head; `None` if it was interrupted at its start.
 fn listed(object: Value) -> Result<Option<Listed>, OperationError> {
-    let kept = Kept::of(object)?;
+    let kept = RecordMap::of(object)?;
     let Head { cluster, operation, namespace, .. } = kept.head()?;
     let Some(stored) = kept.records.get(SUMMARY) else { return Ok(None) };
     let summary = serde_json::from_str::<Summary>(stored.value.get());
@@ -151,7 +153,7 @@ const AMENDED: &str = "amended/";
 const STEPS: &str = "steps/";
 
 /// Passes each record of a kind to `see`, ordered by name.
-pub(super) fn see_all(all: &[Kept], parts: Parts, see: SeePart<'_>) {
+pub(super) fn see_all(all: &[RecordMap], parts: Parts, see: SeePart<'_>) {
     let mut found = Vec::new();
     for (name, stored) in all.iter().flat_map(|kept| &kept.records) {
         let part = match parts {
@@ -166,7 +168,7 @@ pub(super) fn see_all(all: &[Kept], parts: Parts, see: SeePart<'_>) {
     }
 }
 
-pub(super) fn value_of(kept: &Kept, part: &Part) -> Option<(Vec<u8>, Revision)> {
+pub(super) fn value_of(kept: &RecordMap, part: &Part) -> Option<(Vec<u8>, Revision)> {
     let stored = kept.records.get(&record_name(part))?;
     Some((stored.value.get().as_bytes().to_vec(), stored.revision))
 }

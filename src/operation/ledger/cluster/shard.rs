@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio::time::Instant;
 
 use super::gather::{Writer, Writers};
-use super::objects::{self, Kept, Records, Stored, named, place};
+use super::objects::{self, RecordMap, Records, Stored, named, place};
 use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::OperationError;
 use crate::store::{Action, CommitError, Expected, Key, Revision};
@@ -40,7 +40,7 @@ impl Fence {
     }
 
     /// Records the newest revision that previous holders wrote.
-    pub(super) fn saw(&self, kept: &Kept) {
+    pub(super) fn saw(&self, kept: &RecordMap) {
         let newest = kept.records.values().map(|stored| stored.revision.0).max().unwrap_or_default();
         self.newest.fetch_max(newest, Ordering::SeqCst);
     }
@@ -74,11 +74,11 @@ pub(super) struct Shard {
     name: String,
     waiting: Queue<Vec<Waiting>>,
     /// The cached object; `None` if it has to be read.
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<RecordMap>>,
 }
 
 impl Shard {
-    pub(super) fn new(cluster: &Cluster, namespace: &str, name: String, kept: Option<Kept>) -> Self {
+    pub(super) fn new(cluster: &Cluster, namespace: &str, name: String, kept: Option<RecordMap>) -> Self {
         Self {
             cluster: cluster.clone(),
             namespace: namespace.to_string(),
@@ -93,7 +93,7 @@ impl Shard {
     }
 
     /// Reads the current object into the cache, and returns the object.
-    pub(super) async fn read(&self) -> Result<Kept, OperationError> {
+    pub(super) async fn read(&self) -> Result<RecordMap, OperationError> {
         let mut kept = self.kept.lock().await;
         *kept = None;
         let read = self.fetch().await?;
@@ -102,9 +102,9 @@ impl Shard {
     }
 
     /// Reads the current object, without waiting for writes in progress.
-    pub(super) async fn fetch(&self) -> Result<Kept, OperationError> {
+    pub(super) async fn fetch(&self) -> Result<RecordMap, OperationError> {
         match self.cluster.get(&named(&self.namespace, &self.name)).await? {
-            Some(object) => Kept::of(object),
+            Some(object) => RecordMap::of(object),
             None => Err(self.gone()),
         }
     }
@@ -131,7 +131,7 @@ impl Shard {
             let outcome = if found.epoch == fence.epoch {
                 Ok(Ok(found))
             } else {
-                self.cluster.replace(&found.with(fence.epoch, &found.records)).await.map(Kept::of)
+                self.cluster.replace(&found.with(fence.epoch, &found.records)).await.map(RecordMap::of)
             };
             match outcome {
                 Ok(taken) => {
@@ -177,7 +177,12 @@ impl Shard {
     }
 
     /// Writes the changes of all given writers, and sends each writer its outcome.
-    async fn commit(&self, mut kept: MutexGuard<'_, Option<Kept>>, mut all: Vec<Waiting>, fence: &Fence) {
+    async fn commit(
+        &self,
+        mut kept: MutexGuard<'_, Option<RecordMap>>,
+        mut all: Vec<Waiting>,
+        fence: &Fence,
+    ) {
         let mut lost = None;
         for _ in 0..MOST_ATTEMPTS {
             // The cache stays empty until the API server answers, even if this task is cancelled here.
@@ -203,7 +208,7 @@ impl Shard {
                 *kept = Some(before);
                 return tell(all, || full(&self.place()));
             }
-            match self.cluster.replace(&object).await.map(Kept::of) {
+            match self.cluster.replace(&object).await.map(RecordMap::of) {
                 Ok(Ok(after)) => {
                     fence.writes.fetch_add(1, Ordering::Relaxed);
                     *kept = Some(after);
@@ -414,7 +419,8 @@ mod tests {
         let writes = Arc::new(AtomicUsize::new(0));
         let object = objects::shard("op", 0, "u");
         let api = api(writes.clone()).await;
-        let shard = Shard::new(&api, objects::NAMESPACE, "records".into(), Some(Kept::of(object).unwrap()));
+        let shard =
+            Shard::new(&api, objects::NAMESPACE, "records".into(), Some(RecordMap::of(object).unwrap()));
         let (fence, all): (Fence, Arc<Writers>) = (Fence::new(1), Arc::default());
         all.set_running(WRITERS);
         let write_all = async |number: usize| {
