@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmType};
 use netsurgeon::preflight::Verdict;
-use netsurgeon::preflight::renumber::etcd_room::Moves;
-use netsurgeon::preflight::renumber::{etcd_leader, etcd_room};
+use netsurgeon::preflight::renumber::room::Moves;
+use netsurgeon::preflight::renumber::{etcd_leader, room};
 use netsurgeon::preflight::shared::{etcd_alarms, etcd_members, etcd_space, etcd_versions};
 use netsurgeon::session::Failure;
 use netsurgeon::store::etcd::{Alarm, EtcdOptions, EtcdStore, MemberStatus};
@@ -80,9 +80,9 @@ async fn each_member_reports_its_status() {
     assert_eq!(etcd_space::judge(&members).verdict, Verdict::Pass);
     assert_eq!(etcd_versions::judge(&members).observed, "3.7.3");
     let moves = |shadows| Moves { shadows, ..Moves::default() };
-    assert_eq!(etcd_room::judge(&members, &moves(100), None).verdict, Verdict::Pass);
+    assert_eq!(room::judge(&members, &moves(100), None).verdict, Verdict::Pass);
     assert_eq!(
-        etcd_room::judge(&members, &moves(100_000), None).verdict,
+        room::judge(&members, &moves(100_000), None).verdict,
         Verdict::Fail,
         "about 3 GiB, and the quota is 2 GiB"
     );

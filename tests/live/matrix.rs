@@ -3,7 +3,7 @@
 //!
 //! `make test` runs half of the cells: each era with each mode, each era with each hold, each mode with each hold.
 
-use netsurgeon::preflight::renumber::etcd_room::Moves;
+use netsurgeon::preflight::renumber::room::Moves;
 use netsurgeon::renumber::Hold;
 use serde_json::{Value, json};
 

@@ -9,7 +9,6 @@ mod certificates;
 mod encryption;
 pub mod etcd_leader;
 mod etcd_overrides;
-pub mod etcd_room;
 mod kube_proxy;
 mod kubeadm_config;
 mod overlaps;
@@ -17,6 +16,7 @@ mod pinned;
 mod plan;
 mod policies;
 mod rights;
+pub mod room;
 mod versions_tested;
 mod webhooks;
 mod windows;
@@ -49,7 +49,7 @@ pub const CHECKS: &[Check<Renumber>] = &[
     shared::etcd_versions::check("different minor versions mean that an upgrade of etcd is in progress"),
     etcd_leader::CHECK,
     shared::zones::check("if one zone fails, the members in the other zones must keep the quorum"),
-    etcd_room::CHECK,
+    room::CHECK,
     encryption::CHECK,
     backup::CHECK,
     shared::api_servers::check(

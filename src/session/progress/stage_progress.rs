@@ -218,7 +218,7 @@ mod tests {
             fields: ["maps", "maps_changed", "maps_skipped"],
             changed: "created",
             back: "deleted",
-            metrics: "netsurgeon_maps",
+            metrics: "netsurgeon_toy",
         };
 
         fn changes_subjects(&self, stage: &Stage) -> bool {
@@ -267,10 +267,10 @@ mod tests {
         let progress: SharedProgress = Arc::new(Mutex::new(progress));
         let text = text::page(Some(&progress), 0);
         for line in [
-            "netsurgeon_maps_stage_info{operation=\"op\",stage=\"ready\"} 1",
-            "netsurgeon_maps{state=\"waiting\"} 5",
-            "netsurgeon_maps_skipped 1",
-            "# HELP netsurgeon_maps Maps of the current stage, by state.",
+            "netsurgeon_toy_stage_info{operation=\"op\",stage=\"ready\"} 1",
+            "netsurgeon_toy_maps{state=\"waiting\"} 5",
+            "netsurgeon_toy_maps_skipped 1",
+            "# HELP netsurgeon_toy_maps Maps of the current stage, by state.",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in {text}");
         }
