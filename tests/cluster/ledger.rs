@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use netsurgeon::dns::space::BYTES_FOR_A_STEP;
 use netsurgeon::kube_api::{Cluster as Api, ClusterOptions as ApiOptions};
 use netsurgeon::operation::{
     ClusterLedger, ClusterRecord, Executor, Journal, LeaseHolder, Ledger, Noted, OperationError,
@@ -394,9 +395,9 @@ struct Cost {
     bytes: usize,
 }
 
-/// Runs so many effects, 32 at a time, and returns the cost of their records. etcd stores every write of a ConfigMap as a whole
+/// Runs so many effects concurrently, and returns the cost of their records. etcd stores every write of a ConfigMap as a whole
 /// new value, so the bytes of the requests are the bytes of its revisions.
-async fn cost_of_records(world: &World, number: usize) -> Cost {
+async fn cost_of_records(world: &World, number: usize, parallel: usize) -> Cost {
     let operation = world.operation().await;
     let names: Vec<String> = (0..number).map(|number| format!("many-{number}")).collect();
     let operation = Operation { plan: Plan::new("there", Revision(0), Maps { names }), ..operation };
@@ -409,7 +410,7 @@ async fn cost_of_records(world: &World, number: usize) -> Cost {
     let elsewhere = Elsewhere { api: &world.free.1, operation: &operation.id };
     let mut silent = Silent;
     let executor = Executor::new(&ledger, &elsewhere, &SystemAmbient, &mut silent, &mut journal);
-    let mut executor = Executor { parallel: 32, ..executor };
+    let mut executor = Executor { parallel, ..executor };
     let report = executor.run(&operation.plan.work, None).await.expect("a run");
     assert_eq!(report.done, number + 1);
     let (writes, reads, bytes) = (world.troubles.writes(), world.troubles.reads(), world.troubles.bytes());
@@ -426,11 +427,19 @@ async fn cost_of_records(world: &World, number: usize) -> Cost {
     Cost { writes, reads, bytes }
 }
 
+/// A cutover runs eight names at a time. The limit for its names follows from this figure.
+#[tokio::test]
+async fn record_of_a_cutover_needs_no_more_space_than_announced() {
+    let Cost { bytes, .. } = cost_of_records(&World::start().await, 1_000, 8).await;
+    let announced = usize::try_from(BYTES_FOR_A_STEP).unwrap();
+    assert!(bytes / 1_000 <= announced, "{bytes} bytes");
+}
+
 /// The more other work the machine has, the fewer records wait for the same write. Without a common write: 4,000 writes. With 32
 /// records in each write: 126.
 #[tokio::test]
 async fn records_of_concurrent_steps_share_writes() {
-    let Cost { writes, reads, bytes } = cost_of_records(&World::start().await, 2_000).await;
+    let Cost { writes, reads, bytes } = cost_of_records(&World::start().await, 2_000, 32).await;
     assert!(writes <= 400, "{writes} writes");
     assert!(bytes <= 3_000_000, "{bytes} bytes");
     // One before the wait.
@@ -440,7 +449,7 @@ async fn records_of_concurrent_steps_share_writes() {
 #[tokio::test]
 #[ignore = "minutes, in `make soak`: needs `make rig` and root"]
 async fn records_of_20_000_effects_fit_into_etcd() {
-    let Cost { writes, bytes, .. } = cost_of_records(&World::start().await, 20_000).await;
+    let Cost { writes, bytes, .. } = cost_of_records(&World::start().await, 20_000, 32).await;
     assert!(writes <= 4_000, "{writes} writes");
     assert!(bytes <= 300_000_000, "{bytes} bytes");
 }
