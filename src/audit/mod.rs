@@ -4,7 +4,7 @@
 //! path to each address. [`places`] defines the kinds of places that can contain an address, with meaning and remedy. [`pods`]
 //! finds Pods that started before a Service gave up its address, and still have the address. [`evidence`] is a node's record of
 //! the clients of old addresses. [`judgement`] checks whether the evidence of all nodes shows that clients have stopped using old
-//! addresses. [`published`] reads and writes the nodes' documents. The other modules do no input or output.
+//! addresses. [`evidence_document`] reads and writes the nodes' documents. The other modules do no input or output.
 
 pub mod evidence;
 pub mod evidence_document;

@@ -2,7 +2,7 @@
 //!
 //! A [`DeployLock`] describes a deploy lock: the locked kinds and namespaces, the exemptions, the holder and the reason. netsurgeon
 //! creates objects from this description: a ValidatingAdmissionPolicy with its binding ([`policy`]). If the API server does not
-//! serve such policies, netsurgeon creates a ResourceQuota in every namespace ([`quota`]). Quotas refuse fewer changes. [`live`]
+//! serve such policies, netsurgeon creates a ResourceQuota in every namespace ([`quota`]). Quotas refuse fewer changes. [`api`]
 //! creates the objects, deletes them, and verifies each change on every API server. An annotation of each object contains the
 //! description, so the cluster itself shows the holder. A deploy lock with a time limit also has a timer ([`timer`]).
 

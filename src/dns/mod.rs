@@ -12,7 +12,7 @@
 //! Therefore a name that another client changed is skipped and never overwritten. Before a name moves, netsurgeon probes the
 //! mirror at the mirror's own address. The probe is part of the change.
 //!
-//! A rollback of the whole cutover takes each name straight to its old records, with one update ([`way_home`]). If a gate rolls
+//! A rollback of the whole cutover takes each name straight to its old records, with one update ([`straight_rollback`]). If a gate rolls
 //! back a single stage, the names return to the previous stage.
 //!
 //! ExternalDNS changes a record only if a TXT record names this ExternalDNS as the owner. The first stage makes netsurgeon the
