@@ -46,7 +46,7 @@ async fn program_reaches_etcd_and_pods_reach_the_api() {
 #[tokio::test]
 async fn killed_run_leaves_no_process_and_no_name() {
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "promises::victim", "--nocapture"])
+        .args(["--exact", "rig_network::victim", "--nocapture"])
         .env(VICTIM, "1")
         .stdout(Stdio::piped())
         .spawn()

@@ -24,19 +24,22 @@ const DIGEST: &str = "14266d7f";
 
 /// Problems, as the table starts its lines, and the tests that run the solution.
 const TROUBLE: [(&str, &[&str]); 21] = [
-    ("The process was killed", &["killed::resume_waits_for_the_lease_of_a_killed_process"]),
+    ("The process was killed", &["kill_points::resume_waits_for_the_lease_of_a_killed_process"]),
     ("Stop it now", &["renumber::every_pause_names_the_command_that_continues"]),
     ("`kube-proxy on ... has not applied", &["runbook::batch_stops_at_a_node_that_does_not_answer"]),
-    ("`NAME: planned again: ...`", &["corners::services_that_change_before_they_move_are_planned_again"]),
+    (
+        "`NAME: planned again: ...`",
+        &["client_changes::services_that_change_before_they_move_are_planned_again"],
+    ),
     (
         "`kubectl delete service` or",
         &[
-            "kept::address_of_a_shadow_is_not_allocated_again",
-            "kept::service_deleted_during_its_move_is_removed_by_a_rollback",
+            "address_owners::address_of_a_shadow_is_not_allocated_again",
+            "address_owners::service_deleted_during_its_move_is_removed_by_a_rollback",
         ],
     ),
-    ("`NAME: skipped, ...`", &["corners::service_that_cannot_move_stops_no_other"]),
-    ("`step ... failed` for one Service", &["corners::service_that_cannot_move_stops_no_other"]),
+    ("`NAME: skipped, ...`", &["client_changes::service_that_cannot_move_stops_no_other"]),
+    ("`step ... failed` for one Service", &["client_changes::service_that_cannot_move_stops_no_other"]),
     (
         "Something does not work with the new addresses",
         &[
@@ -44,35 +47,38 @@ const TROUBLE: [(&str, &[&str]); 21] = [
             "certificates::rollback_verifies_the_flags",
         ],
     ),
-    ("`operation ... is done`", &["confirming::rollback_ends_once_the_old_flags_are_back"]),
+    ("`operation ... is done`", &["manual_steps::rollback_ends_once_the_old_flags_are_back"]),
     (
         "``the confirmation of `flags` is refused",
-        &["confirming::confirmation_is_refused_when_an_api_server_contradicts_it"],
+        &["manual_steps::confirmation_is_refused_when_an_api_server_contradicts_it"],
     ),
     (
         "``the confirmation of `certificates` is refused",
         &["certificates::renumber_verifies_certificates_and_flags"],
     ),
-    ("`operation ... (rewrite-range)", &["rewriting::killed_rewrite_is_resumed"]),
+    ("`operation ... (rewrite-range)", &["rewrite::killed_rewrite_is_resumed"]),
     (
         "`... does not route external IPs`",
-        &["unrouted::apply_stops_before_any_move_when_a_node_ignores_external_ips"],
+        &["ignored_external_ips::apply_stops_before_any_move_when_a_node_ignores_external_ips"],
     ),
-    ("``waiting for manual step `other-ranges`", &["corners::other_ranges_are_left_to_their_owners"]),
+    ("``waiting for manual step `other-ranges`", &["client_changes::other_ranges_are_left_to_their_owners"]),
     (
         "`renumber retire` refuses",
-        &["corners::retire_keeps_fields_that_owners_changed", "chaos::client_changes_survive_a_renumbering"],
+        &[
+            "client_changes::retire_keeps_fields_that_owners_changed",
+            "chaos::client_changes_survive_a_renumbering",
+        ],
     ),
     (
         "`... of ServiceCIDR ..., which is being deleted`",
-        &["corners::old_range_is_closed_after_the_flags_and_opened_by_a_rollback"],
+        &["client_changes::old_range_is_closed_after_the_flags_and_opened_by_a_rollback"],
     ),
     ("`lost the Lease ...`", &["lease::renumber_stops_when_another_operation_takes_the_lease"]),
     (
         "An API server is down",
         &[
-            "disturbed::api_server_frozen_for_a_minute_deletes_no_address",
-            "disturbed::dead_api_server_is_excluded_by_name",
+            "control_plane_faults::api_server_frozen_for_a_minute_deletes_no_address",
+            "control_plane_faults::dead_api_server_is_excluded_by_name",
         ],
     ),
     ("No API server comes up again", &["renumber::rollback_works_without_an_api_server"]),
