@@ -10,7 +10,6 @@ use crate::cli::Context;
 use crate::cli::api::KubeArgs;
 use crate::cli::source::EtcdArgs;
 use crate::kube_api::ClusterError;
-use crate::renumber::run::is_open;
 use crate::session::Failure;
 use crate::session::ledger_place::{FoundOperation, FoundOperations, LedgerPlace};
 
@@ -90,7 +89,7 @@ impl LedgerArgs {
     async fn under_way(&self, context: &Context) -> Result<FoundOperation, Failure> {
         let own = self.list(context).await?.into_iter().filter(|found| !found.is_foreign);
         let (mut open, mut ended): (Vec<FoundOperation>, Vec<FoundOperation>) =
-            own.partition(|found| is_open(&found.listed.summary));
+            own.partition(|found| found.listed.summary.is_under_way());
         match (open.pop(), open.as_slice()) {
             (Some(one), []) => Ok(one),
             (None, _) => {

@@ -1,6 +1,6 @@
 //! Adds a hint to each error of a renumbering. The hint explains what to do about the error.
 
-use super::ranges::RewriteError;
+use super::rewrite::RewriteError;
 use super::target::TargetError;
 use super::{PlanError, RehearsalError};
 use crate::session::counted;

@@ -6,7 +6,7 @@ mod history;
 mod html;
 pub mod picture;
 mod ranges;
-pub mod rewritten;
+pub mod rewrite;
 mod runs;
 mod sections;
 mod services;

@@ -7,9 +7,10 @@ use super::execute::{Conditions, status_after, until_stopped, why_stopped};
 use super::failure::ExitKind;
 use super::gates::Gates;
 use super::lease::{Taking, lock_cluster, words};
+use super::ledger_place::LedgerPlace;
 use super::metrics::{Figures, Metrics};
 use super::recorded::damage;
-use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Ui, show, status_hint};
+use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Ui, show};
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, LeaseHolder, LedgerKind,
@@ -167,18 +168,8 @@ impl ClusterSession {
     async fn refuse_beside_another(&self, kind: &str) -> Result<(), Failure> {
         let listing = ClusterRecord::listing(&self.api).await?;
         listing.unreadable.iter().for_each(|text| self.ui.warn(text));
-        let is_open = |listed: &&Listed| listed.cluster == self.id && !listed.summary.has_ended();
-        for other in listing.operations.iter().filter(is_open) {
-            let (id, kind) = (&other.operation, &other.summary.kind);
-            if let Some(reason) = self.damage(id).await? {
-                self.ui.warn(&format!(
-                    "operation `{id}` ({kind}) of this cluster has not ended, but it cannot be continued: {reason}"
-                ));
-                continue;
-            }
-            return Err(Failure::refused(format!("operation `{id}` ({kind}) of this cluster has not ended"))
-                .hint(status_hint(id)));
-        }
+        let place = LedgerPlace::Cluster(Box::new(self.api.clone()));
+        place.refuse_beside(&self.ui, &self.id, listing.operations).await?;
         self.marks().refuse_beside(&self.ui, kind).await
     }
 

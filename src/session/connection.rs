@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::Value;
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
 use super::counted;
 use super::encryption_check::same_seal;
@@ -15,6 +16,7 @@ use super::exclusion::{Marks, unmark};
 use super::failure::Failure;
 use super::gates::Gates;
 use super::lease::LeaseTerms;
+use super::ledger_place::LedgerPlace;
 use super::message_kind::MessageKind;
 use super::metrics::{Figures, Metrics};
 use super::servers::alive;
@@ -94,9 +96,15 @@ pub struct Session {
 pub enum Api {
     /// The API answers.
     Answers(Box<Cluster>),
-    /// The API does not answer, and the session sends no requests to it. Each wait takes this fixed time instead. Dates use the time
-    /// that etcd shows.
-    Silent(Duration, StoredTime),
+    /// The session sends no requests to the API.
+    Silent {
+        /// Each wait takes this fixed time.
+        pause: Duration,
+        /// The time that etcd shows, for dates.
+        time: StoredTime,
+        /// Why there is no API; `None` if the operator chose a session without API.
+        why: Option<Failure>,
+    },
 }
 
 impl Session {
@@ -133,9 +141,7 @@ impl Session {
         pause: Duration,
         settings: Settings,
     ) -> Result<Self, Failure> {
-        let id = Survey::identity(store.as_ref(), &layout).await?.ok_or_else(|| {
-            Failure::refused("this etcd has no namespace `kube-system`").hint("check `--etcd-prefix`")
-        })?;
+        let id = identity(&store, &layout).await?;
         let alive = alive(&*store, &layout).await?;
         if let Some(server) = answers {
             let text = format!("an API server answers: {server}");
@@ -157,7 +163,39 @@ impl Session {
                 "etcd has no Lease of the control plane, so the time of the cluster is not known; dates use the clock of this host",
             );
         }
-        Self::with(ui, (store, layout), Api::Silent(pause, time), id, settings).await
+        Self::with(ui, (store, layout), Api::Silent { pause, time, why: None }, id, settings).await
+    }
+
+    /// Starts a session for an operation that needs only etcd. If the API of this cluster does not answer within `patience`, the
+    /// session has no API, and [`Self::lock`] warns about it.
+    pub async fn open_beside_api(
+        ui: Ui,
+        (store, layout): (Arc<LiveEtcd>, Layout),
+        (kube, patience): (&dyn Connect, Duration),
+        settings: Settings,
+    ) -> Result<Self, Failure> {
+        let id = identity(&store, &layout).await?;
+        let identified = async {
+            let api = kube.connect().await?;
+            let served = api.identity().await?;
+            Ok::<_, Failure>((api, served))
+        };
+        let connected = match timeout(patience, identified).await {
+            Ok(Ok((api, served))) if served == id => Ok(api),
+            Ok(Ok((api, _))) => {
+                Err(Failure::refused(format!("the API at {} belongs to another cluster", api.server())))
+            }
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure::refused("no API server answers")),
+        };
+        let api = match connected {
+            Ok(api) => Api::Answers(Box::new(api)),
+            Err(failure) => {
+                let time = StoredTime::read(&*store, &layout).await;
+                Api::Silent { pause: Duration::ZERO, time, why: Some(failure) }
+            }
+        };
+        Self::with(ui, (store, layout), api, id, settings).await
     }
 
     async fn with(
@@ -191,7 +229,7 @@ impl Session {
     pub fn cluster(&self) -> Option<&Cluster> {
         match &self.api {
             Api::Answers(cluster) => Some(cluster),
-            Api::Silent(..) => None,
+            Api::Silent { .. } => None,
         }
     }
 
@@ -199,13 +237,19 @@ impl Session {
     pub fn ambient(&self) -> &dyn Ambient {
         match &self.api {
             Api::Answers(cluster) => cluster.clock(),
-            Api::Silent(_, time) => time,
+            Api::Silent { time, .. } => time,
         }
     }
 
     /// Returns the current time of the cluster.
     pub fn now(&self) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp(self.ambient().now()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    }
+
+    /// Fails if etcd records an operation of this cluster that must be resumed or rolled back first.
+    pub async fn refuse_beside_another(&self) -> Result<(), Failure> {
+        let listed = Journal::list(self.store.as_ref(), Some(&self.id)).await?;
+        LedgerPlace::Etcd(self.store.clone()).refuse_beside(&self.ui, &self.id, listed).await
     }
 
     /// Fails if an operation of this kind cannot start beside an operation that has not ended and that another ledger records.
@@ -262,6 +306,13 @@ impl Session {
             show(metrics, &self.ui, figures);
         }
     }
+}
+
+/// Returns the uid of the namespace `kube-system`, which identifies the cluster.
+async fn identity(store: &LiveEtcd, layout: &Layout) -> Result<String, Failure> {
+    Survey::identity(store, layout).await?.ok_or_else(|| {
+        Failure::refused("this etcd has no namespace `kube-system`").hint("check `--etcd-prefix`")
+    })
 }
 
 /// Exposes the given metrics from now on, and reports the URL.

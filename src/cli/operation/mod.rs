@@ -25,7 +25,6 @@ use crate::operation::{
     Ambient as _, ClusterLedger, Journal, LeaseHolder, Listed, Lock, Mark, Silence, State, Status, StepId,
     SystemAmbient, Terms, Waiver,
 };
-use crate::renumber::run::is_open;
 use crate::session::Failure;
 use crate::session::ledger_place::{FoundOperation, LedgerPlace};
 use crate::session::{if_killed, in_words, lock_cluster, release, status_hint};
@@ -393,7 +392,7 @@ async fn forget_in(
 /// Finds an operation. Fails if the operation has not ended, unless its record belongs to another cluster.
 async fn ended(context: &Context, args: &ForgetArgs) -> Result<FoundOperation, Failure> {
     let (id, found) = (&args.operation, args.homes.find(context, Some(&args.operation)).await?);
-    if is_open(&found.listed.summary) && !found.is_foreign {
+    if found.listed.summary.is_under_way() && !found.is_foreign {
         if let Some(reason) = found.damage().await? {
             let what = format!("operation `{id}` has not ended, but it cannot be continued: {reason}");
             context.output.warn(&what);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::situation::Situation;
-use super::{Ongoing, RenumberSession, refuse_beside_another};
+use super::{Ongoing, RenumberSession};
 use crate::operation::{Journal, Lock, Plan, Report, Summary, new_id};
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, drift};
@@ -18,7 +18,7 @@ impl RenumberSession {
         let listing = Journal::listing(self.store.as_ref(), Some(&self.id)).await?;
         listing.unreadable.iter().for_each(|text| self.ui.warn(text));
         refuse_beside_renumbering(self).await?;
-        refuse_beside_another(self.store.as_ref(), &self.id).await?;
+        self.refuse_beside_another().await?;
         self.refuse_beside_marked(KIND).await
     }
 
@@ -65,7 +65,7 @@ impl RenumberSession {
         lock: &Lock,
     ) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
         let (store, ui) = (self.store.as_ref(), &self.ui);
-        refuse_beside_another(store, &self.id).await?;
+        self.refuse_beside_another().await?;
         self.refuse_beside_marked(KIND).await?;
         refuse_changed(&plan, &Survey::read(store, &self.layout, None).await?)?;
         self.try_external_ips(&lock.claim().operation, &plan.work).await?;

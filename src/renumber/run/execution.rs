@@ -159,7 +159,7 @@ impl RenumberSession {
                 options.without_api_servers.clone_from(&self.choices.without_api_servers);
                 Box::new(LiveEnvironment { cluster, store, work, approver, options })
             }
-            Api::Silent(pause, _) => Box::new(WithoutApi { pause: *pause }),
+            Api::Silent { pause, .. } => Box::new(WithoutApi { pause: *pause }),
         }
     }
 

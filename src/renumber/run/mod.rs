@@ -39,7 +39,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use self::deleted_services::DELETED;
-pub use self::exclusive::{is_open, refuse_beside_another, unfinished};
+pub use self::exclusive::unfinished;
 pub use self::retire::{RetireTerms, again, left_alone, refuse_going_back};
 pub use self::rollback::refuse_past_no_return;
 use self::situation::Situation;

@@ -5,7 +5,7 @@ use maud::{Markup, Render, html};
 use super::html::{code, document, facts, header, moment, section, table};
 use super::{runs, steps};
 use crate::operation::Status;
-use crate::renumber::ranges::{Content, RangeRewrite};
+use crate::renumber::rewrite::{Content, RangeRewrite};
 use crate::session::Recorded;
 
 /// Largest number of rows in a table.
