@@ -3,18 +3,18 @@
 use serde_json::Value;
 
 use super::exclusion::{Marks, unmark};
-use super::execute::{Conditions, status_after, until_stopped, why_stopped};
-use super::failure::ExitKind;
+use super::execute::{Conditions, record_of_stop, until_stopped};
 use super::gates::Gates;
 use super::lease::{Taking, lock_cluster, words};
 use super::ledger_place::LedgerPlace;
 use super::metrics::{Figures, Metrics};
+use super::progress::SharedProgress;
 use super::recorded::damage;
 use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Ui, show};
 use crate::kube_api::Cluster;
 use crate::operation::{
     self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, LeaseHolder, LedgerKind,
-    Listed, Mark, Observer, OperationError, OperationKind, Plan, RunEnd, Silence, Status, Summary, Terms,
+    Listed, Mark, OperationError, OperationKind, Plan, Report, RunEnd, Silence, Status, Summary, Terms,
     Waiver, Work, new_id,
 };
 
@@ -38,6 +38,16 @@ pub struct Holding {
     api: Cluster,
     lock: ClusterLock,
     ledger: ClusterLedger,
+}
+
+/// What a kind of operation decides about the end of a run.
+pub trait EndOfRun<W> {
+    /// Returns the status of the operation after a run that reached its target.
+    fn status_at_target(&self, recorded: &Recorded<W>, heading: Heading, report: &Report) -> Status;
+
+    /// Returns the failure for a run that stopped before its target. `is_damaged`: whether the record of the operation is missing or
+    /// damaged, so that no process can continue the operation.
+    fn stopped(&self, recorded: &Recorded<W>, failure: operation::RunFailure, is_damaged: bool) -> Failure;
 }
 
 impl ClusterSession {
@@ -178,50 +188,86 @@ impl ClusterSession {
         damage(&self.api, operation).await
     }
 
-    /// Runs the steps with the gates and limits of this session. Records the direction first, so that the journal contains the
-    /// direction even if the process is killed.
+    /// Runs the steps with the gates and limits of this session, and shows the progress. Records the direction first, so that the
+    /// journal contains the direction even if the process is killed. At the end, records the status of the operation and the end of
+    /// the run.
     pub async fn execute<W: Work>(
         &self,
         recorded: &mut Recorded<W>,
         holding: &Holding,
-        environment: &dyn Environment<W::Effect>,
-        observer: &mut dyn Observer,
+        (environment, progress): (&dyn Environment<W::Effect>, SharedProgress),
         heading: Heading,
-    ) -> Result<Result<Arrival, operation::RunFailure>, Failure> {
-        let (is_back, now) = (heading == Heading::Back, self.now());
-        let (operation, kind) = (recorded.operation.clone(), recorded.summary.kind.clone());
-        let mark = Mark { operation, kind, ledger: LedgerKind::Cluster };
-        self.marks().claim(&self.ui, &mark, is_back).await?;
-        recorded.journal.set_out(&holding.ledger, is_back, now).await?;
-        recorded.summary.set_out(is_back, now);
+        kind: &impl EndOfRun<W>,
+    ) -> Result<Arrival, Failure> {
+        self.set_out(recorded, holding, heading == Heading::Back).await?;
+        self.show(progress.clone());
         let ambient = self.api.clock();
         let conditions = Conditions { ui: &self.ui, settings: &self.settings, gates: &self.gates, ambient };
         let lost = holding.lock.until_lost();
         let outcome = until_stopped(&self.ui, lost, async |stop| {
+            let mut watched = self.ui.watch(progress);
             let Recorded { operation, plan, journal, .. } = &mut *recorded;
             let subject = Subject { operation, work: &plan.work, journal };
-            conditions.execute(subject, &holding.ledger, environment, observer, (stop, heading)).await
+            conditions.execute(subject, &holding.ledger, environment, watched.as_mut(), (stop, heading)).await
         });
-        let outcome = outcome.await;
-        if let Err(failure) = &outcome
-            && status_after(failure).is_some()
-        {
-            let exit = if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck };
-            let end = RunEnd::because(why_stopped(failure), exit.code());
-            let noted = recorded.journal.end_run(&holding.ledger, &end, self.now()).await;
-            if let Err(unnoted) = noted {
-                tracing::warn!(error = %unnoted, "the end of the run could not be written to the journal");
+        match outcome.await {
+            Ok(Arrival::There(report)) => {
+                let status = kind.status_at_target(recorded, heading, &report);
+                holding.conclude(recorded, status, &RunEnd::default()).await?;
+                Ok(Arrival::There(report))
             }
+            Ok(gate) => Ok(gate),
+            Err(failure) => Err(self.record_stop(recorded, holding, failure, kind).await),
         }
-        Ok(outcome)
+    }
+
+    /// Marks an operation, and records that this process runs it.
+    async fn set_out<W>(
+        &self,
+        recorded: &mut Recorded<W>,
+        holding: &Holding,
+        is_back: bool,
+    ) -> Result<(), Failure> {
+        let (operation, kind) = (recorded.operation.clone(), recorded.summary.kind.clone());
+        let mark = Mark { operation, kind, ledger: LedgerKind::Cluster };
+        self.marks().claim(&self.ui, &mark, is_back).await?;
+        let now = self.now();
+        recorded.journal.set_out(&holding.ledger, is_back, now).await?;
+        recorded.summary.set_out(is_back, now);
+        Ok(())
+    }
+
+    /// Records that a run stopped before its target, and returns the failure.
+    async fn record_stop<W>(
+        &self,
+        recorded: &mut Recorded<W>,
+        holding: &Holding,
+        failure: operation::RunFailure,
+        kind: &impl EndOfRun<W>,
+    ) -> Failure {
+        if let Some((status, end)) = record_of_stop(&failure)
+            && let Err(unnoted) = holding.conclude(recorded, status, &end).await
+        {
+            // The caller gets the reason for the stop, which is more useful than the write error.
+            tracing::warn!(error = %unnoted.error, "the end of the run could not be written to the journal");
+        }
+        let is_damaged = self.damage(&recorded.operation).await.is_ok_and(|damage| damage.is_some());
+        kind.stopped(recorded, failure, is_damaged)
     }
 }
 
 impl Holding {
-    /// Records the status of the operation.
-    pub async fn set_status<W>(&self, recorded: &mut Recorded<W>, status: Status) -> Result<(), Failure> {
-        recorded.journal.set_status(&self.ledger, status, Ambient::now(self.api.clock())).await?;
+    /// Records the status of the operation, and how the run ended.
+    async fn conclude<W>(
+        &self,
+        recorded: &mut Recorded<W>,
+        status: Status,
+        end: &RunEnd,
+    ) -> Result<(), Failure> {
+        let now = Ambient::now(self.api.clock());
+        recorded.journal.conclude(&self.ledger, status, end, now).await?;
         recorded.summary.status = status;
+        recorded.summary.manual_step.clone_from(&end.manual_step);
         if status.has_ended() {
             unmark(&self.ui, &self.api, &recorded.operation).await;
         }

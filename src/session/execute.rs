@@ -7,7 +7,7 @@ use super::metrics::{Counted, Metrics};
 use super::{Session, Settings, Ui, counted, etcd_silence};
 use crate::operation::{
     self, Ambient, Checkpoint, Closed, ClusterLock, Environment, Executor, Journal, Ledger, Lock, Observer,
-    OperationError, Report, Returning, Status, Stop, Work,
+    OperationError, Report, Returning, RunEnd, Status, Stop, Work,
 };
 use crate::store::ReadStore as _;
 
@@ -182,8 +182,16 @@ pub fn rolled_back(closed: &Closed, report: &Report, again: &str, restored: &str
     Failure::of(ExitKind::Stuck, text).hint(format!("repair the objects of these steps, then run `{again}`"))
 }
 
+/// Returns what the journal records about a run that stopped before its target: the status of the operation, and how the run ended.
+/// `None` if the record does not change, because another process runs the operation now, or the run was refused.
+pub fn record_of_stop(failure: &operation::RunFailure) -> Option<(Status, RunEnd)> {
+    let (status, manual_step) = status_after(failure)?;
+    let exit = if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck };
+    Some((status, RunEnd { manual_step, ..RunEnd::because(why_stopped(failure), exit.code()) }))
+}
+
 /// Returns why a run stopped before its target, as text for the journal.
-pub fn why_stopped(failure: &operation::RunFailure) -> String {
+fn why_stopped(failure: &operation::RunFailure) -> String {
     match &failure.source {
         OperationError::Paused { name, .. } => format!("manual step `{name}` is open"),
         OperationError::GateClosed { gate, reason, .. } => format!("gate `{gate}` is closed: {reason}"),
@@ -196,7 +204,7 @@ pub fn why_stopped(failure: &operation::RunFailure) -> String {
 }
 
 /// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.
-pub fn status_after(failure: &operation::RunFailure) -> Option<(Status, Option<String>)> {
+fn status_after(failure: &operation::RunFailure) -> Option<(Status, Option<String>)> {
     match &failure.source {
         // Another process runs the operation now, or the run was refused before its first step.
         OperationError::LockLost { .. }

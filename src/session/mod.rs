@@ -26,9 +26,9 @@ mod time;
 pub mod ui;
 
 pub use crate::words::{all_of, and_more, counted, first_few, in_words, pasted, quoted_or, titled};
-pub use cluster_session::{ClusterSession, Holding};
+pub use cluster_session::{ClusterSession, EndOfRun, Holding};
 pub use connection::{Api, Connect, LiveEtcd, Session, Settings, is_leased, show};
-pub use execute::{Arrival, Heading, Subject, rolled_back, status_after, why_stopped};
+pub use execute::{Arrival, Heading, Subject, record_of_stop, rolled_back};
 pub use failure::{ExitKind, Failure};
 pub use lease::{LeaseTerms, Taking, lock_cluster, release};
 pub use manual_steps::confirm_only;
