@@ -1,35 +1,38 @@
 //! A session for operations that are recorded in the cluster, through its API. These operations need no access to etcd.
 
+use std::ops::Deref;
+
 use serde_json::Value;
 
+use super::base::SessionBase;
 use super::exclusion::{Marks, unmark};
-use super::execute::{Conditions, record_of_stop, until_stopped};
+use super::execute::record_of_stop;
 use super::gates::Gates;
 use super::lease::{Taking, lock_cluster, words};
 use super::ledger_place::LedgerPlace;
-use super::metrics::{Figures, Metrics};
 use super::progress::SharedProgress;
 use super::recorded::damage;
-use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Ui, show};
+use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Ui};
 use crate::kube_api::Cluster;
 use crate::operation::{
-    self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, LeaseHolder, LedgerKind,
+    self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, LeaseHolder, Ledger, LedgerKind,
     Listed, Mark, OperationError, OperationKind, Plan, Report, RunEnd, Silence, Status, Summary, Terms,
     Waiver, Work, new_id,
 };
 
 /// A session for operations that are recorded in a cluster.
 pub struct ClusterSession {
-    /// Reports to the user and asks questions.
-    pub ui: Ui,
+    base: SessionBase,
     /// The API of the cluster.
     pub api: Cluster,
-    /// The uid of the namespace `kube-system`.
-    pub id: String,
-    /// Settings of this session.
-    pub settings: Settings,
-    metrics: Option<Metrics>,
-    gates: Gates,
+}
+
+impl Deref for ClusterSession {
+    type Target = SessionBase;
+
+    fn deref(&self) -> &SessionBase {
+        &self.base
+    }
 }
 
 /// The operation lease and the record of an operation, held by this process.
@@ -54,36 +57,18 @@ impl ClusterSession {
     /// Starts a session.
     pub async fn open(ui: Ui, api: Cluster, settings: Settings) -> Result<Self, Failure> {
         let id = api.identity().await?;
-        let metrics = Metrics::listen_if(settings.metrics.as_deref()).await?;
-        Ok(Self { ui, api, id, settings, metrics, gates: Gates::default() })
+        Ok(Self { base: SessionBase::open(ui, id, settings).await?, api })
     }
 
     /// Adds gates between batches.
     #[must_use]
     pub fn with_gates(self, gates: Gates) -> Self {
-        Self { gates, ..self }
+        Self { base: self.base.with_gates(gates), ..self }
     }
 
     /// Returns the time of the cluster, in seconds since 1970.
     pub fn now(&self) -> i64 {
         Ambient::now(self.api.clock())
-    }
-
-    /// Returns the options for gates that the next command must repeat, each with a leading space.
-    pub fn gate_options(&self) -> &str {
-        &self.gates.repeated
-    }
-
-    /// Asks a question, unless the user has already answered every question with yes.
-    pub fn ask(&self, question: &str) -> Result<(), Failure> {
-        if self.settings.agreed { Ok(()) } else { self.ui.ask(question) }
-    }
-
-    /// Exposes the given metrics from now on, if there is a listener.
-    pub fn show(&self, figures: impl Figures + 'static) {
-        if let Some(metrics) = &self.metrics {
-            show(metrics, &self.ui, figures);
-        }
     }
 
     /// Returns the operations of a kind that are recorded in the cluster.
@@ -158,8 +143,7 @@ impl ClusterSession {
     }
 
     fn holding(&self, lock: ClusterLock, ledger: ClusterLedger) -> Holding {
-        let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
-        let ledger = ledger.counting(writes.counter());
+        let ledger = ledger.counting(self.writes().counter());
         Holding { ui: self.ui.clone(), api: self.api.clone(), lock, ledger }
     }
 
@@ -201,14 +185,12 @@ impl ClusterSession {
     ) -> Result<Arrival, Failure> {
         self.set_out(recorded, holding, heading == Heading::Back).await?;
         self.show(progress.clone());
-        let ambient = self.api.clock();
-        let conditions = Conditions { ui: &self.ui, settings: &self.settings, gates: &self.gates, ambient };
-        let lost = holding.lock.until_lost();
-        let outcome = until_stopped(&self.ui, lost, async |stop| {
+        let outcome = self.run_until(holding.lock.until_lost(), async |stop| {
             let mut watched = self.ui.watch(progress);
             let Recorded { operation, plan, journal, .. } = &mut *recorded;
             let subject = Subject { operation, work: &plan.work, journal };
-            conditions.execute(subject, &holding.ledger, environment, watched.as_mut(), (stop, heading)).await
+            let ledger = (&holding.ledger as &dyn Ledger, self.api.clock() as &dyn Ambient);
+            self.run_steps(subject, ledger, environment, watched.as_mut(), (stop, heading)).await
         });
         match outcome.await {
             Ok(Arrival::There(report)) => {

@@ -5,6 +5,7 @@
 //! [`Session::execute`] runs the steps of a [`Work`](crate::operation::Work) with gates and limits. Reports go to a [`Ui`],
 //! which the caller implements. This module never prints and never ends the process.
 
+mod base;
 mod cluster_session;
 mod connection;
 mod encryption_check;
@@ -26,8 +27,9 @@ mod time;
 pub mod ui;
 
 pub use crate::words::{all_of, and_more, counted, first_few, in_words, pasted, quoted_or, titled};
+pub use base::{SessionBase, Settings, show};
 pub use cluster_session::{ClusterSession, EndOfRun, Holding};
-pub use connection::{Api, Connect, LiveEtcd, Session, Settings, is_leased, show};
+pub use connection::{Api, Connect, LiveEtcd, Session, is_leased};
 pub use execute::{Arrival, Heading, Subject, record_of_stop, rolled_back};
 pub use failure::{ExitKind, Failure};
 pub use lease::{LeaseTerms, Taking, lock_cluster, release};
