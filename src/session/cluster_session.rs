@@ -8,7 +8,7 @@ use super::base::SessionBase;
 use super::exclusion::{Marks, unmark};
 use super::execute::record_of_stop;
 use super::gates::Gates;
-use super::lease::{Taking, lock_cluster, words};
+use super::lease::{Taking, lock_cluster, release_cluster, words};
 use super::ledger_place::LedgerPlace;
 use super::progress::SharedProgress;
 use super::recorded::damage;
@@ -270,7 +270,7 @@ impl Holding {
 
     /// Releases the operation lease, and returns the outcome unchanged.
     pub async fn release<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
-        release(self.lock).await;
+        release_cluster(self.lock).await;
         outcome
     }
 }
@@ -280,14 +280,8 @@ async fn keep<T>(lock: ClusterLock, outcome: Result<T, Failure>) -> Result<(Clus
     match outcome {
         Ok(done) => Ok((lock, done)),
         Err(failure) => {
-            release(lock).await;
+            release_cluster(lock).await;
             Err(failure)
         }
-    }
-}
-
-async fn release(lock: ClusterLock) {
-    if let Err(error) = lock.release().await {
-        tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
     }
 }

@@ -112,7 +112,7 @@ impl LeaseTerms {
 
 /// Acquires the Kubernetes Lease of the cluster. If another process holds the Lease, waits to find out whether that process still
 /// renews the Lease, and reports this wait.
-pub async fn lock_cluster(
+pub(super) async fn lock_cluster(
     ui: &Ui,
     api: &Cluster,
     claim: &LeaseHolder,
@@ -162,6 +162,13 @@ pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Fa
         tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
     }
     outcome
+}
+
+/// Releases the Kubernetes Lease.
+pub(super) async fn release_cluster(lock: ClusterLock) {
+    if let Err(error) = lock.release().await {
+        tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use super::base::LEASE;
+use super::lease::{lock_cluster, release, release_cluster};
 use super::recorded::damage;
-use super::{Failure, LiveEtcd, Ui, is_leased, status_hint};
+use super::{Failure, LiveEtcd, Ui, counted, is_leased, status_hint};
 use crate::kube_api::Cluster;
 use crate::operation::{
-    ClusterLock, ClusterRecord, EtcdRecord, Held, Journal, Listed, Listing, Lock, OperationError, ReadLedger,
-    Status, StepCounts, Summary,
+    Ambient as _, ClusterLedger, ClusterLock, ClusterRecord, EtcdRecord, Held, Journal, LeaseHolder, Listed,
+    Listing, Lock, Mark, OperationError, ReadLedger, Silence, Status, StepCounts, Summary, SystemAmbient,
+    Terms,
 };
 
 /// Where an operation is recorded.
@@ -129,6 +132,42 @@ impl FoundOperation {
                 })?)
             }
         })
+    }
+
+    /// Removes the record of the operation. Holds the operation lease meanwhile, and calls `check` first, because another process
+    /// could have resumed the operation before this process acquired the lease. Returns what was removed, such as `3 ConfigMaps`.
+    pub async fn remove(
+        &self,
+        ui: &Ui,
+        check: impl AsyncFnOnce() -> Result<(), Failure>,
+    ) -> Result<String, Failure> {
+        let Listed { cluster, operation, .. } = &self.listed;
+        let claim = LeaseHolder::of_this_process(operation, "remove its journal", SystemAmbient.now());
+        match &self.home {
+            LedgerPlace::Etcd(store) => {
+                let lock = Lock::acquire(store.clone(), cluster, &claim, LEASE).await?;
+                let removed = async {
+                    check().await?;
+                    Ok(Journal::remove_all(store.as_ref(), cluster, operation, &[lock.guard()]).await?)
+                };
+                let removed = removed.await;
+                Ok(counted(release(lock, removed).await?, "key", "keys"))
+            }
+            LedgerPlace::Cluster(api) => {
+                let terms = Terms { ttl: LEASE, silence: Silence::Loses, take_over: false };
+                let lock = lock_cluster(ui, api, &claim, terms).await?;
+                let removed = async {
+                    check().await?;
+                    let count = ClusterLedger::remove(api, operation).await?;
+                    // A damaged record is removed although its operation has not ended.
+                    Mark::remove(api, operation).await?;
+                    Ok(counted(count, "ConfigMap", "ConfigMaps"))
+                };
+                let removed: Result<String, Failure> = removed.await;
+                release_cluster(lock).await;
+                removed
+            }
+        }
     }
 
     /// Returns whether a process runs the operation.
