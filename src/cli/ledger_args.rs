@@ -10,8 +10,8 @@ use crate::cli::Context;
 use crate::cli::api::KubeArgs;
 use crate::cli::source::EtcdArgs;
 use crate::kube_api::ClusterError;
-use crate::session::{Candidates, Failure};
 use crate::session::ledger_place::{FoundOperation, FoundOperations, LedgerPlace};
+use crate::session::{Candidates, Failure};
 
 /// Maximum time to wait for an answer from the API if operations are also read from etcd.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use super::stages::{changes_names, is_of_rollback, is_way_home};
 use crate::operation::Event;
 use crate::session::metrics::Page;
 use crate::session::progress::Progress;
-use crate::session::{counted, titled};
+use crate::words::{counted, titled};
 
 /// The progress figures of a cutover.
 pub(super) struct NameProgress {

@@ -27,9 +27,10 @@ use crate::operation::{
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
 use crate::session::{
-    Arrival, ClusterSession, EndOfRun, ExitKind, Failure, Heading, Holding, Recorded, Taking, counted,
-    first_few, refuse_ended, rolled_back,
+    Arrival, ClusterSession, EndOfRun, ExitKind, Failure, Heading, Holding, Recorded, Taking, refuse_ended,
+    rolled_back,
 };
+use crate::words::{counted, first_few};
 
 /// Time limit for the check of all names after a run.
 const CHECK: Duration = Duration::from_secs(30);

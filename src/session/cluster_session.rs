@@ -15,9 +15,9 @@ use super::recorded::damage;
 use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Ui};
 use crate::kube_api::Cluster;
 use crate::operation::{
-    self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, LeaseHolder, Ledger, LedgerKind,
-    Listed, Mark, OperationError, OperationKind, Plan, Report, RunEnd, Silence, Status, Summary, Terms,
-    Waiver, Work, new_id,
+    self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, LeaseHolder, Ledger,
+    LedgerKind, Listed, Mark, OperationError, OperationKind, Plan, Report, RunEnd, Silence, Status, Summary,
+    Terms, Waiver, Work, new_id,
 };
 
 /// A session for operations that are recorded in a cluster.

@@ -10,7 +10,6 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::base::{SessionBase, Settings};
-use super::counted;
 use super::encryption_check::same_seal;
 use super::exclusion::{Marks, unmark};
 use super::failure::Failure;
@@ -24,6 +23,7 @@ use crate::operation::{self, Ambient, EtcdLedger, Journal, LedgerKind, Lock, Mar
 use crate::store::etcd::EtcdStore;
 use crate::store::seal::Sealed;
 use crate::survey::{Layout, Survey};
+use crate::words::counted;
 
 /// Connects to a Kubernetes API when the connection is needed, and reconnects.
 #[async_trait]

@@ -5,12 +5,13 @@ use super::base::SessionBase;
 use super::failure::{ExitKind, Failure};
 use super::gates::{Gatekeeper, OnFailure};
 use super::metrics::Counted;
-use super::{Session, counted, etcd_silence};
+use super::{Session, etcd_silence};
 use crate::operation::{
     self, Ambient, Checkpoint, Closed, ClusterLock, Environment, Executor, Journal, Ledger, Lock, Observer,
     OperationError, Report, Returning, RunEnd, Status, Stop, Work,
 };
 use crate::store::ReadStore as _;
+use crate::words::counted;
 
 /// The direction of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

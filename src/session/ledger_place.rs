@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::base::LEASE;
 use super::lease::{lock_cluster, release, release_cluster};
 use super::recorded::damage;
-use super::{Failure, LiveEtcd, Ui, counted, is_leased, status_hint};
+use super::{Failure, LiveEtcd, Ui, is_leased, status_hint};
 use crate::kube_api::Cluster;
 use crate::operation::{
     Ambient as _, ClusterLedger, ClusterLock, ClusterRecord, EtcdRecord, Held, Journal, LeaseHolder, Listed,
     Listing, Lock, Mark, OperationError, ReadLedger, Silence, Status, StepCounts, Summary, SystemAmbient,
     Terms,
 };
+use crate::words::counted;
 
 /// Where an operation is recorded.
 #[derive(Clone)]

@@ -27,7 +27,6 @@ mod time;
 pub mod ui;
 mod under_way;
 
-pub use crate::words::{all_of, and_more, counted, first_few, in_words, pasted, quoted_or, titled};
 pub use base::{SessionBase, Settings, show};
 pub use cluster_session::{ClusterSession, EndOfRun, Holding};
 pub use connection::{Api, Connect, LiveEtcd, Session, is_leased};

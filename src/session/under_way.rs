@@ -25,7 +25,10 @@ impl Candidates {
             (None, _) => {
                 let ended = ended.iter().map(&listed).filter(|_| self.with_ended);
                 let last = ended.max_by_key(|found| found.summary.started).map(|found| {
-                    format!("the last {one} that has ended is `{}`: add this id to the command", found.operation)
+                    format!(
+                        "the last {one} that has ended is `{}`: add this id to the command",
+                        found.operation
+                    )
                 });
                 Err(Failure::refused(format!("no {one} of this cluster is under way")).hints(last).hint(
                     format!("`netsurgeon operation list` lists the {many} that have ended: give the id of one of them"),
@@ -64,7 +67,10 @@ mod tests {
         let several = all().into_iter().chain([listed("other", Status::Running, 3)]).collect();
         let failure = chosen(several, true).expect_err("there are two");
         assert_eq!(failure.kind, ExitKind::Usage);
-        assert_eq!(failure.error.to_string(), "several cutovers of this cluster are under way: `new`, `other`");
+        assert_eq!(
+            failure.error.to_string(),
+            "several cutovers of this cluster are under way: `new`, `other`"
+        );
     }
 
     #[test]

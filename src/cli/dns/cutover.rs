@@ -12,7 +12,8 @@ use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another, of_plan};
 use crate::dns::{Cutover, KIND, NameState, PLANNED_ROLLBACK, Situation, Whereabouts};
 use crate::operation::{Plan, Status, Stuck, Summary, Waiver};
 use crate::session::gates::GateSettings;
-use crate::session::{Candidates, ClusterSession, ExitKind, Failure, Recorded, counted, first_few};
+use crate::session::{Candidates, ClusterSession, ExitKind, Failure, Recorded};
+use crate::words::{counted, first_few};
 
 /// Run a cutover up to a stage, or to its end
 ///

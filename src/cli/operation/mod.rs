@@ -23,7 +23,8 @@ use crate::cli::run_args::LiveArgs;
 use crate::operation::{Ambient as _, Listed, State, Status, StepId, SystemAmbient, Waiver};
 use crate::session::Failure;
 use crate::session::ledger_place::FoundOperation;
-use crate::session::{if_killed, in_words, status_hint};
+use crate::session::{if_killed, status_hint};
+use crate::words::in_words;
 
 #[derive(Debug, Subcommand)]
 pub enum OperationCommand {

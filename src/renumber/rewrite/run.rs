@@ -14,9 +14,7 @@ use crate::operation::{
     Ambient, EtcdLedger, EtcdRecord, Executor, Journal, Lock, NoEffect, NoEnvironment, OperationError, Plan,
     Report, RunFailure, Silent, State, Status, StepId, Work, new_id,
 };
-use crate::session::{
-    ExitKind, Failure, Recorded, Session, Taking, refuse_ended, refuse_removing, release,
-};
+use crate::session::{ExitKind, Failure, Recorded, Session, Taking, refuse_ended, refuse_removing, release};
 use crate::store::{Guard, WriteStore};
 use crate::survey::Survey;
 

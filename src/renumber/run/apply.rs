@@ -8,9 +8,10 @@ use crate::operation::{Journal, Lock, Plan, Report, Summary, new_id};
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, drift};
 use crate::session::gates::GateSettings;
-use crate::session::{Failure, Taking, and_more, is_leased, release};
+use crate::session::{Failure, Taking, is_leased, release};
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
+use crate::words::and_more;
 
 impl RenumberSession {
     /// Refuses while another operation of this cluster is unfinished.

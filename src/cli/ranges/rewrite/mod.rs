@@ -16,7 +16,7 @@ use crate::ip::ServiceCidr;
 use crate::operation::{Journal, LeaseHolder, Plan, Status, SystemAmbient};
 use crate::renumber::rewrite::run::{RewriteResult, RewriteSession, Rewriting, is_written};
 use crate::renumber::rewrite::{RangeRewrite, RewriteError, plan_rewrite};
-use crate::session::{Failure, LiveEtcd, Session, Settings, refuse_removing};
+use crate::session::{Connect, Failure, LiveEtcd, Session, Settings, refuse_removing};
 use crate::store::ReadStore;
 use crate::store::overlay::Overlay;
 use crate::survey::Survey;
@@ -118,7 +118,7 @@ async fn open(
     store: Arc<LiveEtcd>,
 ) -> Result<RewriteSession, Failure> {
     let settings = Settings { lease: lock.terms(), agreed, ..Settings::default() };
-    let (etcd, kube) = ((store, home.etcd.layout()), (&home.kube, PATIENCE));
+    let (etcd, kube) = ((store, home.etcd.layout()), (&home.kube as &dyn Connect, PATIENCE));
     Ok(RewriteSession::new(Session::open_beside_api(context.ui(), etcd, kube, settings).await?))
 }
 
