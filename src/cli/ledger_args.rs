@@ -10,9 +10,8 @@ use crate::cli::Context;
 use crate::cli::api::KubeArgs;
 use crate::cli::source::EtcdArgs;
 use crate::kube_api::ClusterError;
-use crate::renumber::run::is_open;
-use crate::session::Failure;
 use crate::session::ledger_place::{FoundOperation, FoundOperations, LedgerPlace};
+use crate::session::{Candidates, Failure};
 
 /// Maximum time to wait for an answer from the API if operations are also read from etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,7 +70,10 @@ impl LedgerArgs {
     /// Finds an operation of any cluster by its id. If etcd is given, searches etcd first, then the cluster. Without an id, finds
     /// the only operation that has not ended.
     pub(super) async fn find(&self, context: &Context, id: Option<&str>) -> Result<FoundOperation, Failure> {
-        let Some(id) = id else { return self.under_way(context).await };
+        let Some(id) = id else {
+            let own = self.list(context).await?.into_iter().filter(|found| !found.is_foreign);
+            return Candidates::ANY.only_under_way(own.collect(), |found| &found.listed);
+        };
         let of_id = |all: Vec<FoundOperation>| all.into_iter().find(|found| found.listed.operation == id);
         let stored = self.in_etcd().await?;
         if let Some(found) = of_id(stored.found) {
@@ -85,33 +87,6 @@ impl LedgerArgs {
             Failure::refused(format!("there is no operation `{id}`"))
                 .hint("`netsurgeon operation list` lists all operations in this etcd and this cluster")
         })
-    }
-
-    async fn under_way(&self, context: &Context) -> Result<FoundOperation, Failure> {
-        let own = self.list(context).await?.into_iter().filter(|found| !found.is_foreign);
-        let (mut open, mut ended): (Vec<FoundOperation>, Vec<FoundOperation>) =
-            own.partition(|found| is_open(&found.listed.summary));
-        match (open.pop(), open.as_slice()) {
-            (Some(one), []) => Ok(one),
-            (None, _) => {
-                ended.sort_by_key(|found| found.listed.summary.started);
-                let last = ended.last().map(|found| {
-                    format!(
-                        "the last operation that has ended is `{}`: add this id to the command",
-                        found.listed.operation
-                    )
-                });
-                Err(Failure::refused("no operation is under way").hints(last).hint(
-                    "`netsurgeon operation list` lists the operations that have ended: give the id of an operation",
-                ))
-            }
-            (Some(last), others) => {
-                let ids = others.iter().chain([&last]).map(|found| format!("`{}`", found.listed.operation));
-                let ids = ids.collect::<Vec<_>>().join(", ");
-                Err(Failure::usage(format!("several operations are under way: {ids}"))
-                    .hint("give the id of an operation"))
-            }
-        }
     }
 
     /// Returns the operations that can be read from etcd and from the cluster, for completion. Prints nothing, and ignores

@@ -15,7 +15,8 @@ use crate::deploy_lock::{DeployLock, Exempt, Method, Scope, VERSION, What, quota
 use crate::kube_api::{Cluster, ClusterError};
 use crate::operation::{Ambient, LeaseHolder, SystemAmbient};
 use crate::session::gates::until::duration_of;
-use crate::session::{ExitKind, Failure, first_few};
+use crate::session::{ExitKind, Failure};
+use crate::words::first_few;
 
 /// Set the deploy lock: the API server rejects changes by deploy pipelines
 ///

@@ -15,8 +15,8 @@ use tracing_subscriber::EnvFilter;
 use super::beside_bar::aside;
 use super::log::{self, MessageKind};
 use super::terminal_escape::{Neutral, neutral, neutral_line};
-pub use crate::session::counted;
 use crate::session::failure::{ExitKind, Failure};
+pub use crate::words::counted;
 
 /// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

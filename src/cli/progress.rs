@@ -12,8 +12,9 @@ use super::log::{self, MessageKind};
 use super::output::{self, Output};
 use super::terminal_escape::neutral_line;
 use crate::operation::{Event, Observer};
+use crate::session::Countdown;
 use crate::session::progress::{Progress as Figures, SharedProgress};
-use crate::session::{Countdown, in_words, titled};
+use crate::words::{in_words, titled};
 
 /// Time between two redraws of a bar, even if there are no events.
 const TICK: Duration = Duration::from_millis(250);

@@ -14,12 +14,13 @@ use super::Context;
 use crate::encryption::Keyring;
 use crate::operation::Journal;
 use crate::renumber::run::{open_operation, unfinished};
-use crate::session::{ExitKind, Failure, LiveEtcd, pasted};
+use crate::session::{ExitKind, Failure, LiveEtcd};
 use crate::store::etcd::{EtcdOptions, EtcdStore};
 use crate::store::seal::{Lenient, Seal, Sealed};
 use crate::store::snapshot::SnapshotStore;
 use crate::store::{KeyRange, ReadStore, Revision};
 use crate::survey::{Layout, Ours, Survey};
+use crate::words::pasted;
 
 /// How to reach etcd.
 #[derive(Debug, Clone, Default, Args)]

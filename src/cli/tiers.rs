@@ -16,8 +16,9 @@ use crate::host::program::{self, Ran};
 use crate::renumber::plan::open_to_tiers;
 use crate::renumber::tier::API_BACKENDS;
 use crate::renumber::{PlanOptions, TierSource, Tiers};
-use crate::session::{Failure, pasted};
+use crate::session::Failure;
 use crate::survey::{ServiceRecord, Survey};
+use crate::words::pasted;
 
 /// Maximum number of concurrent processes of the program `--tier-command`.
 const AT_ONCE: usize = 8;

@@ -10,9 +10,10 @@ use serde::Serialize;
 use super::{API_SERVER, CONTROLLER_MANAGER, FLAG};
 use crate::host::process::{Process, running};
 use crate::kube_api::{ApiServer, Cluster};
-use crate::session::{Failure, quoted_or};
+use crate::session::Failure;
 use crate::survey::Finding;
 use crate::wire::manifest::{ManifestError, flag, runs};
+use crate::words::quoted_or;
 
 /// Folders from which kubelets read static Pod manifests. kubeadm and kOps use the first folder (`staticPodPath`), and RKE2 uses
 /// the second folder.

@@ -8,8 +8,9 @@ use tokio::time::{Instant, sleep};
 use super::API_SERVER;
 use super::observed_flags::{Seen, in_pods, in_processes_of, runs_here};
 use crate::kube_api::{ApiServer, Cluster, ClusterError};
-use crate::session::{Failure, counted, quoted_or};
+use crate::session::Failure;
 use crate::survey::Finding;
+use crate::words::{counted, quoted_or};
 
 /// Maximum time until a ready API server is an endpoint of `default/kubernetes`. An API server renews its endpoint every 10 s;
 /// this is twice that interval plus a margin (`DefaultEndpointReconcilerInterval`, `pkg/controlplane/instance.go`, v1.36.3).

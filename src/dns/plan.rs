@@ -15,8 +15,8 @@ use crate::inventory::ZoneService;
 use crate::nameserver::{Alias, Record, RecordKind, RecordSet, have_same_data};
 use crate::operation::Plan;
 use crate::route53::{ALIAS_TTL, load_balancer_zone};
-use crate::session::all_of;
 use crate::store::Revision;
+use crate::words::all_of;
 
 /// A name with so many targets is refused: with so many addresses, an answer does not fit into one datagram, and a tenant's
 /// object with many names and many targets would need gigabytes of memory.

@@ -21,13 +21,16 @@ use super::waiver::{planned, waivers};
 use super::whereabouts::{PLANNED_ROLLBACK, Whereabouts, refuse_unrecorded};
 use crate::inventory::ZoneService;
 use crate::nameserver::{AT_ONCE, Key, Server};
-use crate::operation::{self, Listed, OperationError, Plan, Report, Status, Stuck, WaitKind as _, Waiver};
+use crate::operation::{
+    Listed, OperationError, Plan, Report, RunFailure, Status, Stuck, WaitKind as _, Waiver,
+};
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
 use crate::session::{
-    Arrival, ClusterSession, ExitKind, Failure, Heading, Holding, Recorded, Taking, counted, first_few,
-    refuse_ended, rolled_back, status_after,
+    Arrival, ClusterSession, EndOfRun, ExitKind, Failure, Heading, Holding, Recorded, Taking, refuse_ended,
+    rolled_back,
 };
+use crate::words::{counted, first_few};
 
 /// Time limit for the check of all names after a run.
 const CHECK: Duration = Duration::from_secs(30);
@@ -319,12 +322,7 @@ impl CutoverSession {
         };
         let until = until.and_then(|stage| recorded.plan.work.end_of_share(stage.saturating_sub(1)));
         match self.carry(recorded, holding, provider, Heading::Forward(until)).await? {
-            Arrival::There(report) => {
-                let is_complete = Situation::of(recorded, false).is_complete();
-                let status = if is_complete { Status::Done } else { Status::Paused };
-                holding.set_status(recorded, status).await?;
-                Ok(report)
-            }
+            Arrival::There(report) => Ok(report),
             Arrival::Gate(closed) => {
                 let mut report = self.back(recorded, holding, provider).await?;
                 report.stuck.retain(|stuck| !is_unconfirmed(stuck));
@@ -342,13 +340,10 @@ impl CutoverSession {
         holding: &Holding,
         provider: &dyn Provider,
     ) -> Result<Report, Failure> {
-        let arrival = self.carry(recorded, holding, provider, Heading::Back).await?;
-        let Arrival::There(report) = arrival else { return Ok(Report::default()) };
-        // A name server that does not return the old records does not prevent the end of the rollback.
-        let is_back = report.stuck.iter().all(is_unconfirmed);
-        let status = if is_back { Status::RolledBack } else { Status::Stuck };
-        holding.set_status(recorded, status).await?;
-        Ok(report)
+        match self.carry(recorded, holding, provider, Heading::Back).await? {
+            Arrival::There(report) => Ok(report),
+            Arrival::Gate(_) => Ok(Report::default()),
+        }
     }
 
     async fn carry(
@@ -367,26 +362,27 @@ impl CutoverSession {
         let ui = &self.ui;
         let live = Live { work: &work, provider, resolver, prober: &self.prober, ui, given_up };
         let progress: SharedProgress = Arc::new(Mutex::new(progress(&recorded.operation, &work)));
-        self.show(progress.clone());
-        let outcome = {
-            let mut watched = self.ui.watch(progress);
-            self.execute(recorded, holding, &live, watched.as_mut(), heading).await?
-        };
-        let failure = match outcome {
-            Ok(arrival) => return Ok(arrival),
-            Err(failure) => failure,
-        };
-        if let Some((status, _)) = status_after(&failure)
-            && let Err(unnoted) = holding.set_status(recorded, status).await
-        {
-            // The caller gets the reason for the stop, which is more useful than the write error.
-            tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
+        self.execute(recorded, holding, (&live, progress), heading, self).await
+    }
+}
+
+impl EndOfRun<Cutover> for CutoverSession {
+    fn status_at_target(&self, recorded: &Recorded<Cutover>, heading: Heading, report: &Report) -> Status {
+        match heading {
+            // A name server that does not return the old records does not prevent the end of the rollback.
+            Heading::Back if report.stuck.iter().all(is_unconfirmed) => Status::RolledBack,
+            Heading::Back => Status::Stuck,
+            Heading::Forward(_) if Situation::of(recorded, false).is_complete() => Status::Done,
+            Heading::Forward(_) => Status::Paused,
         }
-        if self.damage(&recorded.operation).await.is_ok_and(|damage| damage.is_some()) {
-            return Err(Failure::from(failure).kind(ExitKind::Stuck).hint(PLANNED_ROLLBACK));
+    }
+
+    fn stopped(&self, recorded: &Recorded<Cutover>, failure: RunFailure, is_damaged: bool) -> Failure {
+        if is_damaged {
+            return Failure::from(failure).kind(ExitKind::Stuck).hint(PLANNED_ROLLBACK);
         }
         let situation = Situation::of(recorded, false).repeating(&self.options);
-        Err(stopped(failure, &situation.with_gates(self.gate_options())))
+        stopped(failure, &situation.with_gates(self.gate_options()))
     }
 }
 
@@ -446,7 +442,7 @@ fn purpose(work: &Cutover) -> String {
 }
 
 /// Returns the error for a cutover that stopped before its end. Its kind is `Paused` after a pause, and `Stuck` after a failure.
-fn stopped(failure: operation::RunFailure, situation: &Situation) -> Failure {
+fn stopped(failure: RunFailure, situation: &Situation) -> Failure {
     let progress = situation.progress();
     let next = situation.next();
     let back = situation.rollback().map(|command| format!("to go back: `{command}`"));

@@ -10,7 +10,8 @@ use super::cutover::{Awaited, Cutover, Name, Point, Share};
 use super::waiver::MOST_NAMED;
 use crate::nameserver::{RecordKind, RecordSet};
 use crate::operation::{Journal, State, Status, StepId, WaitKind as _, Waiver, instant};
-use crate::session::{Recorded, counted, give_up};
+use crate::session::{Recorded, give_up};
+use crate::words::counted;
 
 /// The situation of a cutover.
 #[derive(Debug, Clone, PartialEq, Eq)]

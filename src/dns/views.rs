@@ -10,7 +10,8 @@ use super::cutover::{Cutover, Name};
 use super::provider::Provider;
 use crate::inventory::ZoneService;
 use crate::nameserver::{AT_ONCE, Server, are_same, described, is_answer};
-use crate::session::{Failure, first_few};
+use crate::session::Failure;
+use crate::words::first_few;
 
 /// Fails if the resolver of the plan does not answer, or if it returns other records than the provider. Ignores names that another
 /// client has changed since the plan, because the cutover skips them.

@@ -9,7 +9,8 @@ use super::cutover::{Cutover, Name};
 use super::provider::Provider;
 use crate::nameserver::{AT_ONCE, RecordKind, canonical, described_with_ttls};
 use crate::operation::{Ambient as _, SystemAmbient, Waiver};
-use crate::session::{Failure, and_more};
+use crate::session::Failure;
+use crate::words::and_more;
 
 /// Maximum number of names that one message or one command contains.
 pub(super) const MOST_NAMED: usize = 50;

@@ -6,7 +6,8 @@ use futures_util::{StreamExt as _, stream};
 use super::cutover::Cutover;
 use super::provider::Provider;
 use crate::nameserver::AT_ONCE;
-use crate::session::{Failure, counted};
+use crate::session::Failure;
+use crate::words::counted;
 
 /// How many names of a plan have which records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -13,13 +13,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::cluster_lock::{NAME, NAMESPACE};
+use super::{Status, Summary};
 use crate::kube_api::{Cluster, ClusterError, ObjectRef};
 
 /// Prefix of the annotations; the rest is the id of an operation.
 const PREFIX: &str = "operations.netsurgeon.io/";
 /// Pairs of kinds that can be under way at the same time on one cluster. A rewrite of a RangeAllocation changes no address, and a
 /// cutover changes no object that it reads. A renumbering excludes all other operations.
-const BESIDE: &[(&str, &str)] = &[("dns-cutover", "rewrite-range")];
+const BESIDE: &[(&str, &str)] = &[("dns-cutover", REWRITE)];
+/// The kind of a rewrite of a RangeAllocation.
+const REWRITE: &str = "rewrite-range";
 
 /// The ledger that records an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +87,15 @@ impl Mark {
     }
 }
 
+impl Summary {
+    /// Returns whether the operation must be resumed or rolled back before another operation can start. A rewrite that cannot be
+    /// rolled back is completely in effect, so it blocks no other operation.
+    pub fn is_under_way(&self) -> bool {
+        let is_in_effect = self.kind == REWRITE && self.status == Status::Stuck;
+        !self.has_ended() && !is_in_effect
+    }
+}
+
 fn lease() -> ObjectRef<'static> {
     ObjectRef::new("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), NAME)
 }
@@ -96,6 +108,15 @@ async fn annotate(api: &Cluster, operation: &str, value: Value) -> Result<(), Cl
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rewrite_that_cannot_be_rolled_back_is_not_under_way() {
+        let of = |kind: &str, status| Summary { kind: kind.into(), status, ..Summary::default() };
+        assert!(!of("rewrite-range", Status::Stuck).is_under_way());
+        assert!(of("rewrite-range", Status::Stopped).is_under_way());
+        assert!(of("renumber", Status::Stuck).is_under_way());
+        assert!(!of("renumber", Status::Done).is_under_way());
+    }
 
     #[test]
     fn kinds_exclude_each_other_both_ways() {

@@ -1,10 +1,11 @@
 //! Adds a hint to each error of a renumbering. The hint explains what to do about the error.
 
-use super::ranges::RewriteError;
+use super::rewrite::RewriteError;
 use super::target::TargetError;
 use super::{PlanError, RehearsalError};
-use crate::session::counted;
+use crate::ip::remap::RemapError;
 use crate::session::failure::{ExitKind, Failure};
+use crate::words::counted;
 
 /// Returns a hint that explains when the deletion of a ServiceCIDR completes. `kept_by` lists the Services with an address of
 /// that ServiceCIDR.
@@ -58,6 +59,19 @@ impl From<PlanError> for Failure {
             PlanError::Broken { .. } | PlanError::Bitmap { .. } => {
                 "`netsurgeon ranges check` reports what is wrong"
             }
+        };
+        Self::new(ExitKind::Refused, error).hint(hint)
+    }
+}
+
+impl From<RemapError> for Failure {
+    fn from(error: RemapError) -> Self {
+        let hint = match &error {
+            RemapError::TooSmall { .. } => "choose a larger range: a shorter prefix, such as /16",
+            RemapError::PinOutside { .. } => {
+                "pin it to an address of the range that is neither the first nor the last one, or omit the pin"
+            }
+            RemapError::Taken { .. } => "free that address first, or pin another one",
         };
         Self::new(ExitKind::Refused, error).hint(hint)
     }

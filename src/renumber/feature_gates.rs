@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::session::first_few;
 use crate::survey::Era;
+use crate::words::first_few;
 
 /// Returns the era in which an API server with these feature gates allocates addresses (`pkg/registry/core/rest/storage_core.go`,
 /// v1.36.3). Returns `None` if the gates do not show the era.

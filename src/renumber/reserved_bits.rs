@@ -13,10 +13,10 @@ use super::index::Index;
 use super::intention::{Move, Renumbering};
 use super::steps::{Compiler, bits_step};
 use crate::operation::{Repair, State, StepId, Swap};
-use crate::session::counted;
 use crate::store::Guard;
 use crate::survey::{Era, Layout, Survey};
 use crate::wire::bitmap::Bitmap;
+use crate::words::counted;
 
 /// A reserved address that was allocated to another Service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

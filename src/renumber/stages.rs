@@ -17,8 +17,8 @@ use super::plan::KIND;
 use super::steps::{self, Compiler, Step};
 use crate::ip::as_flag;
 use crate::operation::{self, Stage, Work};
-use crate::session::counted;
 use crate::survey::{Era, Layout};
+use crate::words::counted;
 
 /// Version of the plan format, and of the steps to which a plan compiles.
 pub(super) const VERSION: u32 = 5;

@@ -143,7 +143,7 @@ pub fn clock(seconds: i64) -> (String, String) {
 pub fn lasting(seconds: i64) -> String {
     let seconds = u64::try_from(seconds).unwrap_or_default();
     match (seconds / 86_400, seconds / 3600 % 24) {
-        (0, _) => crate::session::in_words(std::time::Duration::from_secs(seconds)),
+        (0, _) => crate::words::in_words(std::time::Duration::from_secs(seconds)),
         (days, 0) => format!("{days} d"),
         (days, hours) => format!("{days} d {hours} h"),
     }

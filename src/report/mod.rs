@@ -7,7 +7,7 @@ mod html;
 mod page;
 pub mod picture;
 mod ranges;
-pub mod rewritten;
+pub mod rewrite;
 mod runs;
 mod sections;
 mod services;

@@ -14,8 +14,8 @@ use crate::renumber::Move;
 use crate::renumber::run::progress::stage_now;
 use crate::renumber::run::situation::Situation;
 use crate::renumber::verify::{Phase, Verified};
-use crate::session::counted;
 use crate::survey::{Finding, Severity};
+use crate::words::counted;
 
 /// Largest number of rows in a table.
 const MOST_ROWS: usize = 500;

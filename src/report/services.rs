@@ -7,7 +7,7 @@ use super::history::History;
 use super::html::{self, clock, code, lasting, thousands};
 use crate::renumber::Move;
 use crate::renumber::verify::Phase;
-use crate::session::counted;
+use crate::words::counted;
 
 /// Largest number of Services in a single table.
 const FEW: usize = 60;

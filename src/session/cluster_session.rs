@@ -1,34 +1,38 @@
 //! A session for operations that are recorded in the cluster, through its API. These operations need no access to etcd.
 
+use std::ops::Deref;
+
 use serde_json::Value;
 
+use super::base::SessionBase;
 use super::exclusion::{Marks, unmark};
-use super::execute::{Conditions, status_after, until_stopped, why_stopped};
-use super::failure::ExitKind;
+use super::execute::record_of_stop;
 use super::gates::Gates;
-use super::lease::{Taking, lock_cluster, words};
-use super::metrics::{Figures, Metrics};
+use super::lease::{Taking, lock_cluster, release_cluster, words};
+use super::ledger_place::LedgerPlace;
+use super::progress::SharedProgress;
 use super::recorded::damage;
-use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Ui, show, status_hint};
+use super::{Arrival, Failure, Heading, Recorded, Settings, Subject, Ui};
 use crate::kube_api::Cluster;
 use crate::operation::{
-    self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, LeaseHolder, LedgerKind,
-    Listed, Mark, Observer, OperationError, OperationKind, Plan, RunEnd, Silence, Status, Summary, Terms,
-    Waiver, Work, new_id,
+    self, Ambient, ClusterLedger, ClusterLock, ClusterRecord, Environment, Journal, LeaseHolder, Ledger,
+    LedgerKind, Listed, Mark, OperationError, OperationKind, Plan, Report, RunEnd, Silence, Status, Summary,
+    Terms, Waiver, Work, new_id,
 };
 
 /// A session for operations that are recorded in a cluster.
 pub struct ClusterSession {
-    /// Reports to the user and asks questions.
-    pub ui: Ui,
+    base: SessionBase,
     /// The API of the cluster.
     pub api: Cluster,
-    /// The uid of the namespace `kube-system`.
-    pub id: String,
-    /// Settings of this session.
-    pub settings: Settings,
-    metrics: Option<Metrics>,
-    gates: Gates,
+}
+
+impl Deref for ClusterSession {
+    type Target = SessionBase;
+
+    fn deref(&self) -> &SessionBase {
+        &self.base
+    }
 }
 
 /// The operation lease and the record of an operation, held by this process.
@@ -39,40 +43,32 @@ pub struct Holding {
     ledger: ClusterLedger,
 }
 
+/// What a kind of operation decides about the end of a run.
+pub trait EndOfRun<W> {
+    /// Returns the status of the operation after a run that reached its target.
+    fn status_at_target(&self, recorded: &Recorded<W>, heading: Heading, report: &Report) -> Status;
+
+    /// Returns the failure for a run that stopped before its target. `is_damaged`: whether the record of the operation is missing or
+    /// damaged, so that no process can continue the operation.
+    fn stopped(&self, recorded: &Recorded<W>, failure: operation::RunFailure, is_damaged: bool) -> Failure;
+}
+
 impl ClusterSession {
     /// Starts a session.
     pub async fn open(ui: Ui, api: Cluster, settings: Settings) -> Result<Self, Failure> {
         let id = api.identity().await?;
-        let metrics = Metrics::listen_if(settings.metrics.as_deref()).await?;
-        Ok(Self { ui, api, id, settings, metrics, gates: Gates::default() })
+        Ok(Self { base: SessionBase::open(ui, id, settings).await?, api })
     }
 
     /// Adds gates between batches.
     #[must_use]
     pub fn with_gates(self, gates: Gates) -> Self {
-        Self { gates, ..self }
+        Self { base: self.base.with_gates(gates), ..self }
     }
 
     /// Returns the time of the cluster, in seconds since 1970.
     pub fn now(&self) -> i64 {
         Ambient::now(self.api.clock())
-    }
-
-    /// Returns the options for gates that the next command must repeat, each with a leading space.
-    pub fn gate_options(&self) -> &str {
-        &self.gates.repeated
-    }
-
-    /// Asks a question, unless the user has already answered every question with yes.
-    pub fn ask(&self, question: &str) -> Result<(), Failure> {
-        if self.settings.agreed { Ok(()) } else { self.ui.ask(question) }
-    }
-
-    /// Exposes the given metrics from now on, if there is a listener.
-    pub fn show(&self, figures: impl Figures + 'static) {
-        if let Some(metrics) = &self.metrics {
-            show(metrics, &self.ui, figures);
-        }
     }
 
     /// Returns the operations of a kind that are recorded in the cluster.
@@ -147,8 +143,7 @@ impl ClusterSession {
     }
 
     fn holding(&self, lock: ClusterLock, ledger: ClusterLedger) -> Holding {
-        let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
-        let ledger = ledger.counting(writes.counter());
+        let ledger = ledger.counting(self.writes().counter());
         Holding { ui: self.ui.clone(), api: self.api.clone(), lock, ledger }
     }
 
@@ -167,18 +162,8 @@ impl ClusterSession {
     async fn refuse_beside_another(&self, kind: &str) -> Result<(), Failure> {
         let listing = ClusterRecord::listing(&self.api).await?;
         listing.unreadable.iter().for_each(|text| self.ui.warn(text));
-        let is_open = |listed: &&Listed| listed.cluster == self.id && !listed.summary.has_ended();
-        for other in listing.operations.iter().filter(is_open) {
-            let (id, kind) = (&other.operation, &other.summary.kind);
-            if let Some(reason) = self.damage(id).await? {
-                self.ui.warn(&format!(
-                    "operation `{id}` ({kind}) of this cluster has not ended, but it cannot be continued: {reason}"
-                ));
-                continue;
-            }
-            return Err(Failure::refused(format!("operation `{id}` ({kind}) of this cluster has not ended"))
-                .hint(status_hint(id)));
-        }
+        let place = LedgerPlace::Cluster(Box::new(self.api.clone()));
+        place.refuse_beside(&self.ui, &self.id, listing.operations).await?;
         self.marks().refuse_beside(&self.ui, kind).await
     }
 
@@ -187,50 +172,84 @@ impl ClusterSession {
         damage(&self.api, operation).await
     }
 
-    /// Runs the steps with the gates and limits of this session. Records the direction first, so that the journal contains the
-    /// direction even if the process is killed.
+    /// Runs the steps with the gates and limits of this session, and shows the progress. Records the direction first, so that the
+    /// journal contains the direction even if the process is killed. At the end, records the status of the operation and the end of
+    /// the run.
     pub async fn execute<W: Work>(
         &self,
         recorded: &mut Recorded<W>,
         holding: &Holding,
-        environment: &dyn Environment<W::Effect>,
-        observer: &mut dyn Observer,
+        (environment, progress): (&dyn Environment<W::Effect>, SharedProgress),
         heading: Heading,
-    ) -> Result<Result<Arrival, operation::RunFailure>, Failure> {
-        let (is_back, now) = (heading == Heading::Back, self.now());
+        kind: &impl EndOfRun<W>,
+    ) -> Result<Arrival, Failure> {
+        self.set_out(recorded, holding, heading == Heading::Back).await?;
+        self.show(progress.clone());
+        let outcome = self.run_until(holding.lock.until_lost(), async |stop| {
+            let mut watched = self.ui.watch(progress);
+            let Recorded { operation, plan, journal, .. } = &mut *recorded;
+            let subject = Subject { operation, work: &plan.work, journal };
+            let ledger = (&holding.ledger as &dyn Ledger, self.api.clock() as &dyn Ambient);
+            self.run_steps(subject, ledger, environment, watched.as_mut(), (stop, heading)).await
+        });
+        match outcome.await {
+            Ok(Arrival::There(report)) => {
+                let status = kind.status_at_target(recorded, heading, &report);
+                holding.conclude(recorded, status, &RunEnd::default()).await?;
+                Ok(Arrival::There(report))
+            }
+            Ok(gate) => Ok(gate),
+            Err(failure) => Err(self.record_stop(recorded, holding, failure, kind).await),
+        }
+    }
+
+    /// Marks an operation, and records that this process runs it.
+    async fn set_out<W>(
+        &self,
+        recorded: &mut Recorded<W>,
+        holding: &Holding,
+        is_back: bool,
+    ) -> Result<(), Failure> {
         let (operation, kind) = (recorded.operation.clone(), recorded.summary.kind.clone());
         let mark = Mark { operation, kind, ledger: LedgerKind::Cluster };
         self.marks().claim(&self.ui, &mark, is_back).await?;
+        let now = self.now();
         recorded.journal.set_out(&holding.ledger, is_back, now).await?;
         recorded.summary.set_out(is_back, now);
-        let ambient = self.api.clock();
-        let conditions = Conditions { ui: &self.ui, settings: &self.settings, gates: &self.gates, ambient };
-        let lost = holding.lock.until_lost();
-        let outcome = until_stopped(&self.ui, lost, async |stop| {
-            let Recorded { operation, plan, journal, .. } = &mut *recorded;
-            let subject = Subject { operation, work: &plan.work, journal };
-            conditions.execute(subject, &holding.ledger, environment, observer, (stop, heading)).await
-        });
-        let outcome = outcome.await;
-        if let Err(failure) = &outcome
-            && status_after(failure).is_some()
+        Ok(())
+    }
+
+    /// Records that a run stopped before its target, and returns the failure.
+    async fn record_stop<W>(
+        &self,
+        recorded: &mut Recorded<W>,
+        holding: &Holding,
+        failure: operation::RunFailure,
+        kind: &impl EndOfRun<W>,
+    ) -> Failure {
+        if let Some((status, end)) = record_of_stop(&failure)
+            && let Err(unnoted) = holding.conclude(recorded, status, &end).await
         {
-            let exit = if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck };
-            let end = RunEnd::because(why_stopped(failure), exit.code());
-            let noted = recorded.journal.end_run(&holding.ledger, &end, self.now()).await;
-            if let Err(unnoted) = noted {
-                tracing::warn!(error = %unnoted, "the end of the run could not be written to the journal");
-            }
+            // The caller gets the reason for the stop, which is more useful than the write error.
+            tracing::warn!(error = %unnoted.error, "the end of the run could not be written to the journal");
         }
-        Ok(outcome)
+        let is_damaged = self.damage(&recorded.operation).await.is_ok_and(|damage| damage.is_some());
+        kind.stopped(recorded, failure, is_damaged)
     }
 }
 
 impl Holding {
-    /// Records the status of the operation.
-    pub async fn set_status<W>(&self, recorded: &mut Recorded<W>, status: Status) -> Result<(), Failure> {
-        recorded.journal.set_status(&self.ledger, status, Ambient::now(self.api.clock())).await?;
+    /// Records the status of the operation, and how the run ended.
+    async fn conclude<W>(
+        &self,
+        recorded: &mut Recorded<W>,
+        status: Status,
+        end: &RunEnd,
+    ) -> Result<(), Failure> {
+        let now = Ambient::now(self.api.clock());
+        recorded.journal.conclude(&self.ledger, status, end, now).await?;
         recorded.summary.status = status;
+        recorded.summary.manual_step.clone_from(&end.manual_step);
         if status.has_ended() {
             unmark(&self.ui, &self.api, &recorded.operation).await;
         }
@@ -251,7 +270,7 @@ impl Holding {
 
     /// Releases the operation lease, and returns the outcome unchanged.
     pub async fn release<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
-        release(self.lock).await;
+        release_cluster(self.lock).await;
         outcome
     }
 }
@@ -261,14 +280,8 @@ async fn keep<T>(lock: ClusterLock, outcome: Result<T, Failure>) -> Result<(Clus
     match outcome {
         Ok(done) => Ok((lock, done)),
         Err(failure) => {
-            release(lock).await;
+            release_cluster(lock).await;
             Err(failure)
         }
-    }
-}
-
-async fn release(lock: ClusterLock) {
-    if let Err(error) = lock.release().await {
-        tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
     }
 }

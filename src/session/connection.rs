@@ -1,22 +1,20 @@
 //! A session with a live cluster: its etcd and its API, which must belong to the same cluster. On request, a rollback can use a
 //! session with etcd only.
 
-use std::num::NonZeroU32;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::Value;
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
-use super::counted;
+use super::base::{SessionBase, Settings};
 use super::encryption_check::same_seal;
 use super::exclusion::{Marks, unmark};
 use super::failure::Failure;
 use super::gates::Gates;
-use super::lease::LeaseTerms;
-use super::message_kind::MessageKind;
-use super::metrics::{Figures, Metrics};
+use super::ledger_place::LedgerPlace;
 use super::servers::alive;
 use super::time::StoredTime;
 use super::ui::Ui;
@@ -25,9 +23,7 @@ use crate::operation::{self, Ambient, EtcdLedger, Journal, LedgerKind, Lock, Mar
 use crate::store::etcd::EtcdStore;
 use crate::store::seal::Sealed;
 use crate::survey::{Layout, Survey};
-
-/// Default time after which the operation lease of a killed process expires.
-const LEASE: Duration = Duration::from_mins(1);
+use crate::words::counted;
 
 /// Connects to a Kubernetes API when the connection is needed, and reconnects.
 #[async_trait]
@@ -39,64 +35,43 @@ pub trait Connect: Send + Sync {
 /// A live etcd. Values that the cluster encrypts are decrypted on read and encrypted on write.
 pub type LiveEtcd = Sealed<EtcdStore>;
 
-/// The settings for the operations of a session.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Settings for the operation lease.
-    pub lease: LeaseTerms,
-    /// Maximum number of subjects that are processed concurrently.
-    pub parallel: usize,
-    /// Maximum number of writes per second.
-    pub rate: Option<NonZeroU32>,
-    /// Maximum number of skipped subjects. If one more subject must be skipped, the operation stops.
-    pub max_failures: usize,
-    /// Whether to answer every question with yes.
-    pub agreed: bool,
-    /// Names of the manual steps that are confirmed as complete.
-    pub confirm: Vec<String>,
-    /// Listen address for `GET /metrics`, such as `127.0.0.1:9464`.
-    pub metrics: Option<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            lease: LeaseTerms { take_over: false, ttl: LEASE },
-            parallel: 8,
-            rate: None,
-            max_failures: 0,
-            agreed: false,
-            confirm: Vec::new(),
-            metrics: None,
-        }
-    }
-}
-
 /// A live cluster, with its etcd and its API. [`Session::open`] verifies that both belong to the same cluster.
 pub struct Session {
-    /// Reports to the user, and asks questions.
-    pub ui: Ui,
+    base: SessionBase,
     /// The etcd of the cluster.
     pub store: Arc<LiveEtcd>,
     /// Layout of the API server's keys in etcd.
     pub layout: Layout,
-    /// The uid of the namespace `kube-system`.
-    pub id: String,
-    /// Settings of this session.
-    pub settings: Settings,
     api: Api,
-    pub(super) metrics: Option<Metrics>,
-    /// The gates between batches.
-    pub(super) gates: Gates,
+}
+
+impl Deref for Session {
+    type Target = SessionBase;
+
+    fn deref(&self) -> &SessionBase {
+        &self.base
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut SessionBase {
+        &mut self.base
+    }
 }
 
 /// The Kubernetes API of a session.
 pub enum Api {
     /// The API answers.
     Answers(Box<Cluster>),
-    /// The API does not answer, and the session sends no requests to it. Each wait takes this fixed time instead. Dates use the time
-    /// that etcd shows.
-    Silent(Duration, StoredTime),
+    /// The session sends no requests to the API.
+    Silent {
+        /// Each wait takes this fixed time.
+        pause: Duration,
+        /// The time that etcd shows, for dates.
+        time: StoredTime,
+        /// Why there is no API; `None` if the operator chose a session without API.
+        why: Option<Failure>,
+    },
 }
 
 impl Session {
@@ -133,9 +108,7 @@ impl Session {
         pause: Duration,
         settings: Settings,
     ) -> Result<Self, Failure> {
-        let id = Survey::identity(store.as_ref(), &layout).await?.ok_or_else(|| {
-            Failure::refused("this etcd has no namespace `kube-system`").hint("check `--etcd-prefix`")
-        })?;
+        let id = identity(&store, &layout).await?;
         let alive = alive(&*store, &layout).await?;
         if let Some(server) = answers {
             let text = format!("an API server answers: {server}");
@@ -157,7 +130,39 @@ impl Session {
                 "etcd has no Lease of the control plane, so the time of the cluster is not known; dates use the clock of this host",
             );
         }
-        Self::with(ui, (store, layout), Api::Silent(pause, time), id, settings).await
+        Self::with(ui, (store, layout), Api::Silent { pause, time, why: None }, id, settings).await
+    }
+
+    /// Starts a session for an operation that needs only etcd. If the API of this cluster does not answer within `patience`, the
+    /// session has no API, and [`Self::lock`] warns about it.
+    pub async fn open_beside_api(
+        ui: Ui,
+        (store, layout): (Arc<LiveEtcd>, Layout),
+        (kube, patience): (&dyn Connect, Duration),
+        settings: Settings,
+    ) -> Result<Self, Failure> {
+        let id = identity(&store, &layout).await?;
+        let identified = async {
+            let api = kube.connect().await?;
+            let served = api.identity().await?;
+            Ok::<_, Failure>((api, served))
+        };
+        let connected = match timeout(patience, identified).await {
+            Ok(Ok((api, served))) if served == id => Ok(api),
+            Ok(Ok((api, _))) => {
+                Err(Failure::refused(format!("the API at {} belongs to another cluster", api.server())))
+            }
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure::refused("no API server answers")),
+        };
+        let api = match connected {
+            Ok(api) => Api::Answers(Box::new(api)),
+            Err(failure) => {
+                let time = StoredTime::read(&*store, &layout).await;
+                Api::Silent { pause: Duration::ZERO, time, why: Some(failure) }
+            }
+        };
+        Self::with(ui, (store, layout), api, id, settings).await
     }
 
     async fn with(
@@ -167,19 +172,13 @@ impl Session {
         id: String,
         settings: Settings,
     ) -> Result<Self, Failure> {
-        let metrics = Metrics::listen_if(settings.metrics.as_deref()).await?;
-        Ok(Self { ui, store, layout, id, settings, api, metrics, gates: Gates::default() })
+        Ok(Self { base: SessionBase::open(ui, id, settings).await?, store, layout, api })
     }
 
     /// Adds gates between batches.
     #[must_use]
     pub fn with_gates(self, gates: Gates) -> Self {
-        Self { gates, ..self }
-    }
-
-    /// Returns the options for gates that the next command must repeat, each with a leading space.
-    pub fn gate_options(&self) -> &str {
-        &self.gates.repeated
+        Self { base: self.base.with_gates(gates), ..self }
     }
 
     /// Returns the Kubernetes API, or how long each wait takes without the API.
@@ -191,7 +190,7 @@ impl Session {
     pub fn cluster(&self) -> Option<&Cluster> {
         match &self.api {
             Api::Answers(cluster) => Some(cluster),
-            Api::Silent(..) => None,
+            Api::Silent { .. } => None,
         }
     }
 
@@ -199,13 +198,19 @@ impl Session {
     pub fn ambient(&self) -> &dyn Ambient {
         match &self.api {
             Api::Answers(cluster) => cluster.clock(),
-            Api::Silent(_, time) => time,
+            Api::Silent { time, .. } => time,
         }
     }
 
     /// Returns the current time of the cluster.
     pub fn now(&self) -> OffsetDateTime {
         OffsetDateTime::from_unix_timestamp(self.ambient().now()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    }
+
+    /// Fails if etcd records an operation of this cluster that must be resumed or rolled back first.
+    pub async fn refuse_beside_another(&self) -> Result<(), Failure> {
+        let listed = Journal::list(self.store.as_ref(), Some(&self.id)).await?;
+        LedgerPlace::Etcd(self.store.clone()).refuse_beside(&self.ui, &self.id, listed).await
     }
 
     /// Fails if an operation of this kind cannot start beside an operation that has not ended and that another ledger records.
@@ -250,25 +255,13 @@ impl Session {
     pub async fn holder(&self) -> Result<Option<operation::Held>, Failure> {
         Ok(Lock::holder(self.store.as_ref(), &self.id).await?)
     }
-
-    /// Asks a question, unless the user has already answered every question with yes.
-    pub fn ask(&self, question: &str) -> Result<(), Failure> {
-        if self.settings.agreed { Ok(()) } else { self.ui.ask(question) }
-    }
-
-    /// Exposes the given metrics from now on, if there is a listener.
-    pub fn show(&self, figures: impl Figures + 'static) {
-        if let Some(metrics) = &self.metrics {
-            show(metrics, &self.ui, figures);
-        }
-    }
 }
 
-/// Exposes the given metrics from now on, and reports the URL.
-pub fn show(metrics: &Metrics, ui: &Ui, figures: impl Figures + 'static) {
-    metrics.show(Arc::new(figures));
-    let url = metrics.url();
-    ui.say(MessageKind::Note, &format!("metrics are at {url}"), &[("url", Value::from(url.as_str()))]);
+/// Returns the uid of the namespace `kube-system`, which identifies the cluster.
+async fn identity(store: &LiveEtcd, layout: &Layout) -> Result<String, Failure> {
+    Survey::identity(store, layout).await?.ok_or_else(|| {
+        Failure::refused("this etcd has no namespace `kube-system`").hint("check `--etcd-prefix`")
+    })
 }
 
 /// Returns whether the operation lease of a cluster is held for this operation.

@@ -1,15 +1,17 @@
 //! Runs the steps of an operation in one direction. At a closed gate, pauses, rolls the last batch back, or rolls everything
 //! back.
 
+use super::base::SessionBase;
 use super::failure::{ExitKind, Failure};
-use super::gates::{Gatekeeper, Gates, OnFailure};
-use super::metrics::{Counted, Metrics};
-use super::{Session, Settings, Ui, counted, etcd_silence};
+use super::gates::{Gatekeeper, OnFailure};
+use super::metrics::Counted;
+use super::{Session, etcd_silence};
 use crate::operation::{
     self, Ambient, Checkpoint, Closed, ClusterLock, Environment, Executor, Journal, Ledger, Lock, Observer,
-    OperationError, Report, Returning, Status, Stop, Work,
+    OperationError, Report, Returning, RunEnd, Status, Stop, Work,
 };
 use crate::store::ReadStore as _;
+use crate::words::counted;
 
 /// The direction of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl Session {
             }
             std::future::pending().await
         };
-        until_stopped(&self.ui, lost, run).await
+        self.run_until(lost, run).await
     }
 
     /// Runs the steps with the gates and limits of this session.
@@ -65,67 +67,58 @@ impl Session {
     ) -> Result<Arrival, operation::RunFailure> {
         let Subject { operation, work, journal } = subject;
         let silence = tokio::spawn(etcd_silence::warn_when_silent(self.ui.clone(), self.store.clone()));
-        let writes = self.metrics.as_ref().map(Metrics::writes).unwrap_or_default();
-        let store = Counted { store: self.store.as_ref(), writes };
+        let store = Counted { store: self.store.as_ref(), writes: self.writes() };
         let ledger = journal.in_store(&store, &[lock.guard()]);
-        let ambient = self.ambient();
-        let conditions = Conditions { ui: &self.ui, settings: &self.settings, gates: &self.gates, ambient };
         let subject = Subject { operation, work, journal };
-        let outcome = conditions.execute(subject, &ledger, environment, observer, (stop, heading)).await;
+        let ledger = (&ledger as &dyn Ledger, self.ambient());
+        let outcome = self.run_steps(subject, ledger, environment, observer, (stop, heading)).await;
         silence.abort();
         outcome
     }
 }
 
-/// Runs a task that stops on request, or if the Lease of the cluster is lost. `lost` waits for the loss, and returns the reason.
-pub(super) async fn until_stopped<T>(
-    ui: &Ui,
-    lost: impl Future<Output = String>,
-    run: impl AsyncFnOnce(&Stop) -> T,
-) -> T {
-    let (switch, stop) = Stop::new();
-    let _listening = ui.listen(switch);
-    let (alarm, alarmed) = Stop::new();
-    let stop = stop.or(&alarmed);
-    let alarmed = async {
-        let reason = lost.await;
-        ui.warn(&format!("lost the Lease `{}`: {reason}; stopping", ClusterLock::LEASE));
-        alarm.ask();
-        std::future::pending().await
-    };
-    tokio::select! {
-        outcome = run(&stop) => outcome,
-        never = alarmed => never,
+impl SessionBase {
+    /// Runs a task that stops on request, or if the Lease of the cluster is lost. `lost` waits for the loss, and returns the reason.
+    pub(super) async fn run_until<T>(
+        &self,
+        lost: impl Future<Output = String>,
+        run: impl AsyncFnOnce(&Stop) -> T,
+    ) -> T {
+        let (switch, stop) = Stop::new();
+        let _listening = self.ui.listen(switch);
+        let (alarm, alarmed) = Stop::new();
+        let stop = stop.or(&alarmed);
+        let alarmed = async {
+            let reason = lost.await;
+            self.ui.warn(&format!("lost the Lease `{}`: {reason}; stopping", ClusterLock::LEASE));
+            alarm.ask();
+            std::future::pending().await
+        };
+        tokio::select! {
+            outcome = run(&stop) => outcome,
+            never = alarmed => never,
+        }
     }
-}
 
-/// The conditions under which a session runs steps.
-pub(super) struct Conditions<'a> {
-    pub ui: &'a Ui,
-    pub settings: &'a Settings,
-    pub gates: &'a Gates,
-    /// The clock for the times in the ledger. Processes on other machines compare these times.
-    pub ambient: &'a dyn Ambient,
-}
-
-impl Conditions<'_> {
-    /// Runs the steps, and records them in the ledger.
-    pub async fn execute<W: Work>(
+    /// Runs the steps with the gates and limits of this session, and records them in the ledger. The clock is for the times in the
+    /// ledger, which processes on other machines compare.
+    pub(super) async fn run_steps<W: Work>(
         &self,
         Subject { operation, work, journal }: Subject<'_, W>,
-        ledger: &dyn Ledger,
+        (ledger, ambient): (&dyn Ledger, &dyn Ambient),
         environment: &dyn Environment<W::Effect>,
         observer: &mut dyn Observer,
         (stop, heading): (&Stop, Heading),
     ) -> Result<Arrival, operation::RunFailure> {
-        let keeper = Gatekeeper::new(self.gates, self.ui, operation);
+        let (gates, settings) = (&self.gates, &self.settings);
+        let keeper = Gatekeeper::new(gates, &self.ui, operation);
         let mut executor = Executor {
-            parallel: self.settings.parallel,
+            parallel: settings.parallel,
             stop: stop.clone(),
-            rate: self.settings.rate,
-            max_failures: self.settings.max_failures,
-            checkpoint: self.gates.are_there().then_some(&keeper as &dyn Checkpoint),
-            ..Executor::new(ledger, environment, self.ambient, observer, journal)
+            rate: settings.rate,
+            max_failures: settings.max_failures,
+            checkpoint: gates.are_there().then_some(&keeper as &dyn Checkpoint),
+            ..Executor::new(ledger, environment, ambient, observer, journal)
         };
         go(&mut executor, work, heading, &keeper).await
     }
@@ -182,8 +175,16 @@ pub fn rolled_back(closed: &Closed, report: &Report, again: &str, restored: &str
     Failure::of(ExitKind::Stuck, text).hint(format!("repair the objects of these steps, then run `{again}`"))
 }
 
+/// Returns what the journal records about a run that stopped before its target: the status of the operation, and how the run ended.
+/// `None` if the record does not change, because another process runs the operation now, or the run was refused.
+pub fn record_of_stop(failure: &operation::RunFailure) -> Option<(Status, RunEnd)> {
+    let (status, manual_step) = status_after(failure)?;
+    let exit = if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck };
+    Some((status, RunEnd { manual_step, ..RunEnd::because(why_stopped(failure), exit.code()) }))
+}
+
 /// Returns why a run stopped before its target, as text for the journal.
-pub fn why_stopped(failure: &operation::RunFailure) -> String {
+fn why_stopped(failure: &operation::RunFailure) -> String {
     match &failure.source {
         OperationError::Paused { name, .. } => format!("manual step `{name}` is open"),
         OperationError::GateClosed { gate, reason, .. } => format!("gate `{gate}` is closed: {reason}"),
@@ -196,7 +197,7 @@ pub fn why_stopped(failure: &operation::RunFailure) -> String {
 }
 
 /// Returns the status after a failure, and the open manual step if there is one; `None` if the status does not change.
-pub fn status_after(failure: &operation::RunFailure) -> Option<(Status, Option<String>)> {
+fn status_after(failure: &operation::RunFailure) -> Option<(Status, Option<String>)> {
     match &failure.source {
         // Another process runs the operation now, or the run was refused before its first step.
         OperationError::LockLost { .. }

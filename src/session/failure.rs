@@ -3,7 +3,6 @@
 
 use super::message_kind::MessageKind;
 use crate::ip::CidrError;
-use crate::ip::remap::RemapError;
 use crate::kube_api::ClusterError;
 use crate::operation::{self, OperationError, PlanFileError};
 use crate::store::{Access, CommitError, MAKE_ROOM, NO_SPACE, StoreError};
@@ -149,19 +148,6 @@ impl From<std::io::Error> for Failure {
 impl From<CidrError> for Failure {
     fn from(error: CidrError) -> Self {
         Self::new(ExitKind::Usage, error)
-    }
-}
-
-impl From<RemapError> for Failure {
-    fn from(error: RemapError) -> Self {
-        let hint = match &error {
-            RemapError::TooSmall { .. } => "choose a larger range: a shorter prefix, such as /16",
-            RemapError::PinOutside { .. } => {
-                "pin it to an address of the range that is neither the first nor the last one, or omit the pin"
-            }
-            RemapError::Taken { .. } => "free that address first, or pin another one",
-        };
-        Self::new(ExitKind::Refused, error).hint(hint)
     }
 }
 

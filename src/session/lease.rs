@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, LiveEtcd, Session, Ui};
+use super::{Api, Failure, LiveEtcd, Session, Ui};
 use crate::kube_api::Cluster;
 use crate::operation::{
     Ambient, ClusterLock, Held, LeaseHolder, Lock, OperationError, Silence, SystemAmbient, Terms,
@@ -29,11 +29,15 @@ pub struct LeaseTerms {
 
 impl Session {
     /// Acquires the operation lease of the cluster. If the session has an API, also acquires the Kubernetes Lease of the cluster.
+    /// If the session needs no API, and none answers, warns that operations without access to etcd are not excluded.
     pub async fn lock(&self, taking: &Taking<'_>) -> Result<Lock, Failure> {
         let (ui, lease) = (&self.ui, self.settings.lease);
-        match self.cluster() {
-            Some(api) => lease.take_both(ui, &self.store, &self.id, Ok(api), taking).await,
-            None => lease.take(ui, &self.store, &self.id, taking, self.ambient().now()).await,
+        match self.api() {
+            Api::Answers(api) => lease.take_both(ui, &self.store, &self.id, Ok(api), taking).await,
+            Api::Silent { why: Some(why), .. } => {
+                lease.take_both(ui, &self.store, &self.id, Err(why), taking).await
+            }
+            Api::Silent { time, .. } => lease.take(ui, &self.store, &self.id, taking, time.now()).await,
         }
     }
 }
@@ -42,7 +46,7 @@ impl LeaseTerms {
     /// Acquires the operation lease like [`Self::take`], and then the Kubernetes Lease, which also excludes operations that do
     /// not use etcd. If no API answers (`api` contains the reason) or the Lease cannot be written, warns that these operations
     /// are not excluded.
-    pub async fn take_both(
+    async fn take_both(
         self,
         ui: &Ui,
         store: &Arc<LiveEtcd>,
@@ -76,7 +80,7 @@ impl LeaseTerms {
 
     /// Acquires the operation lease of a cluster. If a process holds the lease for the same operation and no longer renews it,
     /// waits until the lease expires. `now` is in seconds since 1970.
-    pub async fn take(
+    async fn take(
         self,
         ui: &Ui,
         store: &Arc<LiveEtcd>,
@@ -108,7 +112,7 @@ impl LeaseTerms {
 
 /// Acquires the Kubernetes Lease of the cluster. If another process holds the Lease, waits to find out whether that process still
 /// renews the Lease, and reports this wait.
-pub async fn lock_cluster(
+pub(super) async fn lock_cluster(
     ui: &Ui,
     api: &Cluster,
     claim: &LeaseHolder,
@@ -158,6 +162,13 @@ pub async fn release<T>(lock: Lock, outcome: Result<T, Failure>) -> Result<T, Fa
         tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
     }
     outcome
+}
+
+/// Releases the Kubernetes Lease.
+pub(super) async fn release_cluster(lock: ClusterLock) {
+    if let Err(error) = lock.release().await {
+        tracing::warn!(%error, "cannot release the operation lease; it expires by itself");
+    }
 }
 
 #[cfg(test)]

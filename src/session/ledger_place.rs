@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use super::base::LEASE;
+use super::lease::{lock_cluster, release, release_cluster};
 use super::recorded::damage;
-use super::{Failure, LiveEtcd, is_leased};
+use super::{Failure, LiveEtcd, Ui, is_leased, status_hint};
 use crate::kube_api::Cluster;
 use crate::operation::{
-    ClusterLock, ClusterRecord, EtcdRecord, Journal, Listed, Listing, Lock, OperationError, ReadLedger,
-    Status, StepCounts, Summary,
+    Ambient as _, ClusterLedger, ClusterLock, ClusterRecord, EtcdRecord, Held, Journal, LeaseHolder, Listed,
+    Listing, Lock, Mark, OperationError, ReadLedger, Silence, Status, StepCounts, Summary, SystemAmbient,
+    Terms,
 };
+use crate::words::counted;
 
 /// Where an operation is recorded.
 #[derive(Clone)]
@@ -71,6 +75,29 @@ impl LedgerPlace {
         Ok(FoundOperations { found, skipped })
     }
 
+    /// Fails if one of these operations, which are recorded here, must be resumed or rolled back before another operation of the
+    /// cluster can start. Warns about records that are damaged.
+    pub(super) async fn refuse_beside(
+        &self,
+        ui: &Ui,
+        cluster: &str,
+        listed: Vec<Listed>,
+    ) -> Result<(), Failure> {
+        let is_open = |one: &Listed| one.cluster == cluster && one.summary.is_under_way();
+        for listed in listed.into_iter().filter(is_open) {
+            let found = FoundOperation { home: self.clone(), listed, is_foreign: false };
+            let Listed { operation: id, summary, .. } = &found.listed;
+            let other = format!("operation `{id}` ({}) of this cluster has not ended", summary.kind);
+            if let Some(reason) = found.damage().await? {
+                ui.warn(&format!("{other}, but it cannot be continued: {reason}"));
+                continue;
+            }
+            let by = found.holder().await?.map_or_else(String::new, |held| format!(": {held}"));
+            return Err(Failure::refused(format!("{other}{by}")).hint(status_hint(id)));
+        }
+        Ok(())
+    }
+
     /// Returns the name of the place where these operations are recorded, for JSON output.
     pub fn ledger(&self) -> &'static str {
         match self {
@@ -108,8 +135,49 @@ impl FoundOperation {
         })
     }
 
+    /// Removes the record of the operation. Holds the operation lease meanwhile, and calls `check` first, because another process
+    /// could have resumed the operation before this process acquired the lease. Returns what was removed, such as `3 ConfigMaps`.
+    pub async fn remove(
+        &self,
+        ui: &Ui,
+        check: impl AsyncFnOnce() -> Result<(), Failure>,
+    ) -> Result<String, Failure> {
+        let Listed { cluster, operation, .. } = &self.listed;
+        let claim = LeaseHolder::of_this_process(operation, "remove its journal", SystemAmbient.now());
+        match &self.home {
+            LedgerPlace::Etcd(store) => {
+                let lock = Lock::acquire(store.clone(), cluster, &claim, LEASE).await?;
+                let removed = async {
+                    check().await?;
+                    Ok(Journal::remove_all(store.as_ref(), cluster, operation, &[lock.guard()]).await?)
+                };
+                let removed = removed.await;
+                Ok(counted(release(lock, removed).await?, "key", "keys"))
+            }
+            LedgerPlace::Cluster(api) => {
+                let terms = Terms { ttl: LEASE, silence: Silence::Loses, take_over: false };
+                let lock = lock_cluster(ui, api, &claim, terms).await?;
+                let removed = async {
+                    check().await?;
+                    let count = ClusterLedger::remove(api, operation).await?;
+                    // A damaged record is removed although its operation has not ended.
+                    Mark::remove(api, operation).await?;
+                    Ok(counted(count, "ConfigMap", "ConfigMaps"))
+                };
+                let removed: Result<String, Failure> = removed.await;
+                release_cluster(lock).await;
+                removed
+            }
+        }
+    }
+
     /// Returns whether a process runs the operation.
     pub async fn is_leased(&self) -> Result<bool, Failure> {
+        Ok(self.holder().await?.is_some())
+    }
+
+    /// Returns the process that runs the operation, if there is one.
+    async fn holder(&self) -> Result<Option<Held>, Failure> {
         let held = match &self.home {
             LedgerPlace::Etcd(store) => match Lock::holder(store.as_ref(), &self.listed.cluster).await {
                 // A record of a holder that cannot be read names no operation.
@@ -118,6 +186,6 @@ impl FoundOperation {
             },
             LedgerPlace::Cluster(api) => ClusterLock::holder(api).await?,
         };
-        Ok(is_leased(held.as_ref(), &self.listed.operation))
+        Ok(held.filter(|held| is_leased(Some(held), &self.listed.operation)))
     }
 }

@@ -5,6 +5,7 @@
 //! [`Session::execute`] runs the steps of a [`Work`](crate::operation::Work) with gates and limits. Reports go to a [`Ui`],
 //! which the caller implements. This module never prints and never ends the process.
 
+mod base;
 mod cluster_session;
 mod connection;
 mod encryption_check;
@@ -24,16 +25,18 @@ mod refusals;
 mod servers;
 mod time;
 pub mod ui;
+mod under_way;
 
-pub use crate::words::{all_of, and_more, counted, first_few, in_words, pasted, quoted_or, titled};
-pub use cluster_session::{ClusterSession, Holding};
-pub use connection::{Api, Connect, LiveEtcd, Session, Settings, is_leased, show};
-pub use execute::{Arrival, Heading, Subject, rolled_back, status_after, why_stopped};
+pub use base::{SessionBase, Settings, show};
+pub use cluster_session::{ClusterSession, EndOfRun, Holding};
+pub use connection::{Api, Connect, LiveEtcd, Session, is_leased};
+pub use execute::{Arrival, Heading, Subject, record_of_stop, rolled_back};
 pub use failure::{ExitKind, Failure};
-pub use lease::{LeaseTerms, Taking, lock_cluster, release};
+pub use lease::{LeaseTerms, Taking, release};
 pub use manual_steps::confirm_only;
 pub use message_kind::MessageKind;
 pub use recorded::Recorded;
 pub use refusals::{give_up, if_killed, refuse_ended, refuse_removing, status_hint};
 pub use time::StoredTime;
 pub use ui::{Countdown, Ui, UserInterface};
+pub use under_way::Candidates;

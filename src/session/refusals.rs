@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::{Failure, pasted};
+use super::Failure;
 use crate::operation::{Status, Summary};
+use crate::words::pasted;
 
 /// Fails if the operation has ended, because it can no longer be resumed or retired. Its journal stays unchanged.
 pub fn refuse_ended(operation: &str, summary: &Summary) -> Result<(), Failure> {

@@ -30,6 +30,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "wire",
             "certs",
             "ip",
+            "words",
         ],
     ),
     (
@@ -53,7 +54,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "words",
         ],
     ),
-    ("report", &["renumber", "dns", "nameserver", "session", "operation", "survey", "store", "ip"]),
+    ("report", &["renumber", "dns", "nameserver", "session", "operation", "survey", "store", "ip", "words"]),
     (
         "renumber",
         &[
@@ -68,6 +69,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "wire",
             "certs",
             "ip",
+            "words",
         ],
     ),
     (
@@ -102,7 +104,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "words",
         ],
     ),
-    ("controlplane", &["session", "survey", "kube_api", "host", "wire", "ip"]),
+    ("controlplane", &["session", "survey", "kube_api", "host", "wire", "ip", "words"]),
     ("session", &["operation", "survey", "store", "kube_api", "host", "wire", "ip", "words"]),
     ("operation", &["store", "kube_api", "wire", "ip", "words"]),
     ("survey", &["store", "wire", "ip", "words"]),
@@ -288,7 +290,6 @@ fn files_have_the_names_of_things() {
         "listing",
         "wording",
         "renumbering",
-        "rewriting",
         "shared",
         "generated",
         "recorded",

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use netsurgeon::operation::{
     EtcdRecord, Journal, LeaseHolder, Listed, OperationError, Plan, Report, Status, Summary,
 };
-use netsurgeon::renumber::ranges::{RangeRewrite, plan_rewrite, wanted_meanwhile};
-use netsurgeon::renumber::rewriting::Rewriting;
+use netsurgeon::renumber::rewrite::run::Rewriting;
+use netsurgeon::renumber::rewrite::{RangeRewrite, plan_rewrite, wanted_meanwhile};
 use netsurgeon::session::Recorded;
 use netsurgeon::store::memory::MemoryStore;
 use netsurgeon::store::overlay::Overlay;

@@ -6,7 +6,7 @@ use crate::cli::output;
 use crate::operation::{Journal, Status};
 use crate::renumber::old_address_clients::given_up_when;
 use crate::renumber::plan::KIND;
-use crate::renumber::run::{Ongoing, is_of_another_version, is_open, open_operation};
+use crate::renumber::run::{Ongoing, is_of_another_version, open_operation};
 use crate::renumber::{Hold, Turn};
 use crate::session::Failure;
 use crate::store::{ReadStore, Revision};
@@ -25,7 +25,7 @@ pub(super) async fn expected(
         if listed.summary.kind == KIND && listed.summary.status != Status::Removing {
             let opened = open_operation(store, &cluster, Some(&listed.operation), at).await;
             let ongoing = match opened {
-                Err(failure) if !is_open(&listed.summary) && is_of_another_version(&failure) => {
+                Err(failure) if !listed.summary.is_under_way() && is_of_another_version(&failure) => {
                     output::warn(&format!(
                         "cannot tell which old addresses `{}` replaced: {:#}; `netsurgeon operation forget {}` removes its journal",
                         listed.operation, failure.error, listed.operation
@@ -34,7 +34,7 @@ pub(super) async fn expected(
                 }
                 opened => opened?,
             };
-            if is_open(&listed.summary) {
+            if listed.summary.is_under_way() {
                 expected.ours.add(ongoing.plan.work.ours());
             }
             add(&mut expected, &ongoing);

@@ -15,7 +15,8 @@ use clap::{Args, Subcommand};
 use super::{Context, Outcome};
 use crate::controlplane::folder_of_manifests;
 use crate::ip::{ServiceCidr, as_flag};
-use crate::session::{Failure, pasted};
+use crate::session::Failure;
+use crate::words::pasted;
 
 #[derive(Debug, Subcommand)]
 pub enum ControlPlaneCommand {

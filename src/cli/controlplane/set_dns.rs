@@ -10,8 +10,9 @@ use super::file_change::{ChangedFile, ConsentArgs, Words, change};
 use crate::cli::file::at;
 use crate::cli::{Context, Outcome};
 use crate::ip::is_link_local;
-use crate::session::{Failure, pasted};
+use crate::session::Failure;
 use crate::wire::yaml::{Part, Yaml};
+use crate::words::pasted;
 
 /// The kubelet's configuration file on a kubeadm host (`KubeletConfigurationFileName`, `cmd/kubeadm/app/constants`, v1.36.3).
 const CONFIG: &str = "/var/lib/kubelet/config.yaml";

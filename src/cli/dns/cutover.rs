@@ -12,7 +12,8 @@ use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another, of_plan};
 use crate::dns::{Cutover, KIND, NameState, PLANNED_ROLLBACK, Situation, Whereabouts};
 use crate::operation::{Plan, Status, Stuck, Summary, Waiver};
 use crate::session::gates::GateSettings;
-use crate::session::{ClusterSession, Failure, Recorded, counted, first_few};
+use crate::session::{Candidates, ClusterSession, ExitKind, Failure, Recorded};
+use crate::words::{counted, first_few};
 
 /// Run a cutover up to a stage, or to its end
 ///
@@ -183,7 +184,7 @@ fn rolled_back_before(operation: &str) -> Failure {
         .hint(format!("to run the plan again: `netsurgeon operation forget {operation}`, then this command"))
 }
 
-/// Returns the id of the cutover: the given id, or the only cutover under way. `command`: the subcommand of `dns`, for hints.
+/// Returns the id of the cutover: the given id, or the only cutover under way. `command`: the subcommand of `dns`.
 pub(super) async fn chosen(
     session: &ClusterSession,
     command: &str,
@@ -192,31 +193,15 @@ pub(super) async fn chosen(
     if let Some(id) = given {
         return Ok(id.to_string());
     }
-    let (mut ended, open): (Vec<_>, Vec<_>) =
-        session.listed(KIND).await?.into_iter().partition(|one| one.summary.has_ended());
-    match open.as_slice() {
-        [one] => Ok(one.operation.clone()),
-        [] => {
-            let is_back = command == "rollback";
-            ended.sort_by_key(|one| one.summary.started);
-            let failure = Failure::refused("no cutover of this cluster is under way");
-            let failure = match ended.last().map(|one| &one.operation) {
-                // A cutover that has ended cannot continue.
-                Some(last) if command != "cutover" => failure
-                    .hint(format!("for the last cutover that has ended: `netsurgeon dns {command} {last}`")),
-                _ => failure,
-            };
-            Err(failure
-                .hint("`netsurgeon operation list` lists the cutovers that have ended: give the id of a cutover")
-                .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`")
-                .hints(is_back.then_some(PLANNED_ROLLBACK)))
-        }
-        more => {
-            let list = more.iter().map(|one| format!("`{}`", one.operation)).collect::<Vec<_>>().join(", ");
-            Err(Failure::usage(format!("several cutovers are under way: {list}"))
-                .hint("give the id of a cutover"))
-        }
-    }
+    // A cutover that has ended cannot continue.
+    let candidates = Candidates { kind: ("cutover", "cutovers"), with_ended: command != "cutover" };
+    let found = candidates.only_under_way(session.listed(KIND).await?, |one| one);
+    found.map(|found| found.operation).map_err(|failure| match failure.kind {
+        ExitKind::Refused => failure
+            .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`")
+            .hints((command == "rollback").then_some(PLANNED_ROLLBACK)),
+        _ => failure,
+    })
 }
 
 /// Reads a cutover. If its record is missing or damaged, the failure says how to go back.

@@ -20,7 +20,8 @@ use crate::dns::{Cutover, Name, ShareQuery};
 use crate::inventory::{ZoneService, read_key};
 use crate::nameserver::{Key, RecordSet};
 use crate::operation::Plan;
-use crate::session::{ClusterSession, Failure, counted, first_few, in_words, pasted};
+use crate::session::{ClusterSession, Failure};
+use crate::words::{counted, first_few, in_words, pasted};
 
 #[derive(Debug, Subcommand)]
 pub enum DnsCommand {

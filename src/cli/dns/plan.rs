@@ -16,7 +16,8 @@ use crate::kube_api::Cluster;
 use crate::operation::{ClusterRecord, Listed};
 use crate::preflight::dns;
 use crate::preflight::{self, CheckResult, Selection, Verdict};
-use crate::session::{ExitKind, Failure, counted, first_few, pasted};
+use crate::session::{ExitKind, Failure};
+use crate::words::{counted, first_few, pasted};
 
 /// Value of `--force` that allows a soak that is shorter than the TTL.
 const SHORT_SOAK: &str = "short-soak";

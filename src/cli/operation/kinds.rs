@@ -7,7 +7,7 @@ use super::renumber::Renumberings;
 use super::rewrite::RangeRewrites;
 use crate::dns;
 use crate::operation::Listed;
-use crate::renumber::{plan, ranges};
+use crate::renumber::{plan, rewrite};
 use crate::session::Failure;
 use crate::session::refuse_ended;
 
@@ -15,7 +15,7 @@ use crate::session::refuse_ended;
 fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {
     match kind {
         plan::KIND => Some(&Renumberings),
-        ranges::KIND => Some(&RangeRewrites),
+        rewrite::KIND => Some(&RangeRewrites),
         dns::KIND => Some(&Cutovers),
         _ => None,
     }

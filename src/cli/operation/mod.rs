@@ -20,18 +20,11 @@ use super::renumber::ApiLessArgs;
 use super::report::ReportArgs;
 use super::{Context, Outcome};
 use crate::cli::run_args::LiveArgs;
-use crate::kube_api::Cluster;
-use crate::operation::{
-    Ambient as _, ClusterLedger, Journal, LeaseHolder, Listed, Lock, Mark, Silence, State, Status, StepId,
-    SystemAmbient, Terms, Waiver,
-};
-use crate::renumber::run::is_open;
+use crate::operation::{Ambient as _, Listed, State, Status, StepId, SystemAmbient, Waiver};
 use crate::session::Failure;
-use crate::session::ledger_place::{FoundOperation, LedgerPlace};
-use crate::session::{if_killed, in_words, lock_cluster, release, status_hint};
-
-/// How long the operation lease of `forget` lasts after the process is killed.
-const LEASE: Duration = Duration::from_mins(1);
+use crate::session::ledger_place::FoundOperation;
+use crate::session::{if_killed, status_hint};
+use crate::words::in_words;
 
 #[derive(Debug, Subcommand)]
 pub enum OperationCommand {
@@ -347,53 +340,15 @@ async fn forget(context: &Context, args: &ForgetArgs) -> Result<Outcome, Failure
         let question = format!("Remove the journal of `{}`?", args.operation);
         context.output.ask(&question, args.yes)?;
     }
-    let claim = LeaseHolder::of_this_process(&args.operation, "remove its journal", SystemAmbient.now());
-    let removed = match &found.home {
-        LedgerPlace::Etcd(store) => {
-            let lock = Lock::acquire(store.clone(), &found.listed.cluster, &claim, LEASE).await?;
-            let removed = async {
-                // Another process could have resumed the operation before this process acquired the lease.
-                let Listed { cluster, operation, .. } = ended(context, args).await?.listed;
-                Ok(Journal::remove_all(store.as_ref(), &cluster, &operation, &[lock.guard()]).await?)
-            };
-            let removed = removed.await;
-            counted(release(lock, removed).await?, "key", "keys")
-        }
-        LedgerPlace::Cluster(api) => {
-            counted(forget_in(api, context, args, &claim).await?, "ConfigMap", "ConfigMaps")
-        }
-    };
+    let removed = found.remove(&context.ui(), async || ended(context, args).await.map(drop)).await?;
     context.output.progress(&format!("the journal is removed: {removed}"));
     Ok(Outcome::Done)
-}
-
-/// Removes a journal that is stored in the cluster.
-async fn forget_in(
-    api: &Cluster,
-    context: &Context,
-    args: &ForgetArgs,
-    claim: &LeaseHolder,
-) -> Result<usize, Failure> {
-    let terms = Terms { ttl: LEASE, silence: Silence::Loses, take_over: false };
-    let lock = lock_cluster(&context.ui(), api, claim, terms).await?;
-    let removed = async {
-        let found = ended(context, args).await?;
-        let count = ClusterLedger::remove(api, &found.listed.operation).await?;
-        // A damaged record is removed although its operation has not ended.
-        Mark::remove(api, &found.listed.operation).await?;
-        Ok(count)
-    };
-    let removed = removed.await;
-    if let Err(error) = lock.release().await {
-        tracing::warn!(%error, "the operation lease could not be released; it will expire");
-    }
-    removed
 }
 
 /// Finds an operation. Fails if the operation has not ended, unless its record belongs to another cluster.
 async fn ended(context: &Context, args: &ForgetArgs) -> Result<FoundOperation, Failure> {
     let (id, found) = (&args.operation, args.homes.find(context, Some(&args.operation)).await?);
-    if is_open(&found.listed.summary) && !found.is_foreign {
+    if found.listed.summary.is_under_way() && !found.is_foreign {
         if let Some(reason) = found.damage().await? {
             let what = format!("operation `{id}` has not ended, but it cannot be continued: {reason}");
             context.output.warn(&what);

@@ -4,12 +4,11 @@ use async_trait::async_trait;
 
 use super::kind::{Next, OfKind};
 use super::{ResumeArgs, UndoArgs};
-use crate::cli::ranges::Rewrites;
 use crate::cli::report::ReportArgs;
-use crate::cli::{Context, Outcome};
+use crate::cli::{Context, Outcome, ranges};
 use crate::operation::{EtcdRecord, Status};
-use crate::renumber::ranges::RangeRewrite;
-use crate::report::rewritten;
+use crate::renumber::rewrite::RangeRewrite;
+use crate::report::rewrite::page;
 use crate::session::ledger_place::FoundOperation;
 use crate::session::{Failure, Recorded, confirm_only};
 use crate::survey::Layout;
@@ -39,8 +38,8 @@ impl OfKind for RangeRewrites {
             return Err(Failure::usage("a rewrite has no batches, so it cannot have gates")
                 .hint("omit the gate options"));
         }
-        let rewrites = Rewrites::connect(context, &args.live.home, &args.live.run.lock).await?;
-        rewrites.resume(id).await
+        let run = &args.live.run;
+        ranges::resume(context, (&args.live.home, &run.lock, run.yes), id).await
     }
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
@@ -49,8 +48,8 @@ impl OfKind for RangeRewrites {
         refuse_to_give_up(&args.give_up, id)?;
         args.refuse_of_a_renumbering()?;
         args.key.refuse_of_another_kind()?;
-        let rewrites = Rewrites::connect(context, &args.live.home, &args.live.run.lock).await?;
-        rewrites.roll_back(id, args.live.run.yes).await
+        let run = &args.live.run;
+        ranges::roll_back(context, (&args.live.home, &run.lock, run.yes), id).await
     }
 
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
@@ -58,7 +57,7 @@ impl OfKind for RangeRewrites {
         let cluster = Survey::identity(store.as_ref(), &args.homes.etcd.layout()).await?.unwrap_or_default();
         let record = EtcdRecord::new(store.as_ref(), &cluster, id);
         let opened: Recorded<RangeRewrite> = Recorded::open(id, &record).await?;
-        args.write(context, &rewritten::page(&opened))
+        args.write(context, &page(&opened))
     }
 }
 

@@ -3,14 +3,12 @@
 mod counts;
 mod node_ports;
 mod rewrite;
-mod rewriting;
-mod rewritten;
 mod show;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-pub(super) use rewriting::Rewrites;
+pub(super) use rewrite::{resume, roll_back};
 
 use super::output::counted;
 use super::source::SourceArgs;

@@ -18,10 +18,11 @@ use crate::operation::{Plan, Report, Status};
 use crate::renumber::run::{Ongoing, RenumberSession};
 use crate::renumber::target::TargetError;
 use crate::renumber::{PlanError, PlanOptions, Renumbering, plan};
-use crate::session::{Failure, and_more};
+use crate::session::Failure;
 use crate::store::ReadStore;
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
+use crate::words::and_more;
 
 /// Maximum time until the ServiceCIDR of an earlier operation is deleted. The controller manager deletes it within seconds after the
 /// last IPAddress of its range is deleted.

@@ -31,7 +31,7 @@ use crate::renumber::estimate::{Estimate, estimate};
 use crate::renumber::run::reasons;
 use crate::renumber::{Move, Renumbering, plan};
 use crate::session::Failure;
-use crate::session::in_words;
+use crate::words::in_words;
 
 #[derive(Debug, Subcommand)]
 pub enum RenumberCommand {

@@ -13,7 +13,7 @@ use super::Live;
 use crate::dns::provider::{Behind, Expected, stale_servers};
 use crate::nameserver::{AT_ONCE, RecordSet, described, is_answer};
 use crate::operation::StepFault;
-use crate::session::first_few;
+use crate::words::first_few;
 
 /// Pause between two checks of a wait.
 const LOOK: Duration = Duration::from_secs(1);
@@ -161,7 +161,7 @@ impl Live<'_> {
 fn told(behind: &[Behind]) -> String {
     let more = |one: &Behind| match one.names.len().saturating_sub(1) {
         0 => one.why.clone(),
-        more => format!("{} (and {})", one.why, crate::session::counted(more, "more name", "more names")),
+        more => format!("{} (and {})", one.why, crate::words::counted(more, "more name", "more names")),
     };
     first_few(&behind.iter().map(more).collect::<Vec<_>>())
 }

@@ -16,8 +16,9 @@ use crate::nameserver::Server;
 use crate::operation::{
     Answer, Applied, Doing, Environment, Fence, Manual, Observed, Records, State, StepFault, Wait,
 };
-use crate::session::{Ui, first_few};
+use crate::session::Ui;
 use crate::store::Revision;
+use crate::words::first_few;
 
 /// The environment of a live cutover.
 pub(super) struct Live<'a> {

@@ -14,7 +14,8 @@ use super::{Behind, Expected, Provider, stale_servers};
 use crate::dns::{Change, Cutover};
 use crate::nameserver::{AT_ONCE, NameserverError, RecordKind, RecordSet, Server, Soa, described_with_ttls};
 use crate::operation::{Fence, StepFault};
-use crate::session::{Failure, first_few};
+use crate::session::Failure;
+use crate::words::first_few;
 
 /// Maximum time for a change to reach every server (NOTIFY, RFC 1996). Servers that still differ after this time are an error.
 const SPREAD: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use crate::ip::{Item, Items};
 use crate::operation::{Applied, KeyChange, KeyEdit, StepFault, Swap};
 use crate::renumber::index::Index;
 use crate::renumber::intention::Move;
-use crate::renumber::ranges::{wanted, wanted_meanwhile};
+use crate::renumber::rewrite::{wanted, wanted_meanwhile};
 use crate::renumber::steps::Compiler;
 use crate::survey::{Layout, Survey};
 use crate::wire::bitmap::Bitmap;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::ip::Family;
 use crate::ip::remap::RemapError;
 use crate::renumber::target::TargetError;
-use crate::session::counted;
+use crate::words::counted;
 
 /// Reason why a plan cannot be created.
 #[derive(Debug, thiserror::Error)]

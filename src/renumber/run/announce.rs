@@ -17,7 +17,8 @@ use tokio::time::timeout;
 use crate::kube_api::{Cluster, ServiceEvent};
 use crate::operation::{Event, Observer};
 use crate::renumber::{Move, Renumbering};
-use crate::session::{Ui, counted};
+use crate::session::Ui;
+use crate::words::counted;
 
 /// Maximum number of events that wait to be written.
 const MOST_WAITING: usize = 4096;

@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use super::situation::Situation;
-use super::{Ongoing, RenumberSession, refuse_beside_another};
+use super::{Ongoing, RenumberSession};
 use crate::operation::{Journal, Lock, Plan, Report, Summary, new_id};
 use crate::renumber::plan::KIND;
 use crate::renumber::{Renumbering, drift};
 use crate::session::gates::GateSettings;
-use crate::session::{Failure, Taking, and_more, is_leased, release};
+use crate::session::{Failure, Taking, is_leased, release};
 use crate::store::etcd::Backup;
 use crate::survey::Survey;
+use crate::words::and_more;
 
 impl RenumberSession {
     /// Refuses while another operation of this cluster is unfinished.
@@ -18,7 +19,7 @@ impl RenumberSession {
         let listing = Journal::listing(self.store.as_ref(), Some(&self.id)).await?;
         listing.unreadable.iter().for_each(|text| self.ui.warn(text));
         refuse_beside_renumbering(self).await?;
-        refuse_beside_another(self.store.as_ref(), &self.id).await?;
+        self.refuse_beside_another().await?;
         self.refuse_beside_marked(KIND).await
     }
 
@@ -65,7 +66,7 @@ impl RenumberSession {
         lock: &Lock,
     ) -> Result<(Ongoing, Report, Option<Backup>), Failure> {
         let (store, ui) = (self.store.as_ref(), &self.ui);
-        refuse_beside_another(store, &self.id).await?;
+        self.refuse_beside_another().await?;
         self.refuse_beside_marked(KIND).await?;
         refuse_changed(&plan, &Survey::read(store, &self.layout, None).await?)?;
         self.try_external_ips(&lock.claim().operation, &plan.work).await?;

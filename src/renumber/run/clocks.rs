@@ -9,8 +9,9 @@ use time::OffsetDateTime;
 use super::{Direction, RenumberSession};
 use crate::kube_api::Cluster;
 use crate::renumber::Renumbering;
-use crate::session::{Failure, counted, in_words};
+use crate::session::Failure;
 use crate::survey::Era;
+use crate::words::{counted, in_words};
 
 /// Largest accepted difference between the clocks of two API servers. The creation timestamps are 60 days in the future, and are
 /// renewed after 30 days. `preflight` reports smaller differences.

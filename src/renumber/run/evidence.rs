@@ -8,7 +8,8 @@ use crate::audit::evidence_document::{NAMESPACE, published, read};
 use crate::audit::judgement::{Asked, Lacking, judge};
 use crate::ip::ServiceCidr;
 use crate::renumber::Renumbering;
-use crate::session::{ExitKind, Failure, Session, pasted};
+use crate::session::{ExitKind, Failure, Session};
+use crate::words::pasted;
 
 /// The default maximum age of a node's evidence, in seconds.
 pub const AGE: u64 = 900;

@@ -13,7 +13,7 @@ use crate::renumber::environment::{Approver, LiveEnvironment, LiveOptions};
 use crate::renumber::plan::KIND;
 use crate::renumber::without_api::{MovesBack, WithoutApi};
 use crate::renumber::{Effect, Renumbering};
-use crate::session::{Api, Arrival, Failure, Heading, Subject, status_after, why_stopped};
+use crate::session::{Api, Arrival, Failure, Heading, Subject, record_of_stop};
 
 /// Maximum number of retries of a step that fails because of concurrent changes.
 const MOST_ATTEMPTS: u32 = 3;
@@ -159,7 +159,7 @@ impl RenumberSession {
                 options.without_api_servers.clone_from(&self.choices.without_api_servers);
                 Box::new(LiveEnvironment { cluster, store, work, approver, options })
             }
-            Api::Silent(pause, _) => Box::new(WithoutApi { pause: *pause }),
+            Api::Silent { pause, .. } => Box::new(WithoutApi { pause: *pause }),
         }
     }
 
@@ -188,36 +188,25 @@ impl RenumberSession {
         way: Direction,
         outcome: Result<Arrival, operation::RunFailure>,
     ) -> Result<Arrival, Failure> {
-        let status = match &outcome {
-            Ok(Arrival::Gate(_)) => Some((Status::RollingBack, None)),
-            Ok(Arrival::There(report)) => Some((there(ongoing, way, report), None)),
-            // Another process runs the operation now, or the run was refused: the status does not change.
-            Err(failure) => status_after(failure),
-        };
-        let why = outcome.as_ref().err().map(why_stopped);
-        if let Some((status, manual_step)) = &status {
-            ongoing.summary.status = *status;
-            ongoing.summary.manual_step.clone_from(manual_step);
-        }
-        let end =
-            |exit, why| RunEnd { manual_step: ongoing.summary.manual_step.clone(), why, exit: Some(exit) };
-        let (end, arrival) = match outcome {
-            Ok(Arrival::There(report)) => {
-                (end(exit_of(ongoing, way, &report), None), Ok(Arrival::There(report)))
-            }
+        let record = match &outcome {
             Ok(Arrival::Gate(closed)) => {
-                let why = format!(
-                    "gate `{}` is closed: {}; rolling back the operation",
-                    closed.gate, closed.reason
-                );
-                (RunEnd { why: Some(why), ..RunEnd::default() }, Ok(Arrival::Gate(closed)))
+                let (gate, reason) = (&closed.gate, &closed.reason);
+                let why = format!("gate `{gate}` is closed: {reason}; rolling back the operation");
+                Some((Status::RollingBack, RunEnd { why: Some(why), ..RunEnd::default() }))
             }
-            Err(failure) => {
-                let failure = stopped(failure, ongoing, way);
-                (end(failure.kind.code(), why), Err(failure))
+            Ok(Arrival::There(report)) => {
+                let exit = Some(exit_of(ongoing, way, report));
+                Some((there(ongoing, way, report), RunEnd { exit, ..RunEnd::default() }))
             }
+            // Another process runs the operation now, or the run was refused: the status does not change.
+            Err(failure) => record_of_stop(failure),
         };
-        let Some((status, _)) = status else { return arrival };
+        if let Some((status, end)) = &record {
+            ongoing.summary.status = *status;
+            ongoing.summary.manual_step.clone_from(&end.manual_step);
+        }
+        let arrival = outcome.map_err(|failure| stopped(failure, ongoing, way));
+        let Some((status, end)) = record else { return arrival };
         let noted = self.note(ongoing, lock, status, &end).await;
         if let (Err(_), Err(unnoted)) = (&arrival, &noted) {
             // The caller gets the reason why the run stopped, which is more useful than the error of the failed write.

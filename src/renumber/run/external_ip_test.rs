@@ -8,7 +8,8 @@ use super::RenumberSession;
 use crate::kube_api::{BarrierRoute, ExternalIpTrial, ExternalIpsTried, SilentNode};
 use crate::renumber::Renumbering;
 use crate::renumber::hold::Hold;
-use crate::session::{Failure, counted, first_few};
+use crate::session::Failure;
+use crate::words::{counted, first_few};
 
 /// Time limit for a kube-proxy to apply the test Services. By default, a kube-proxy applies them within a second.
 const DEADLINE: Duration = Duration::from_secs(30);

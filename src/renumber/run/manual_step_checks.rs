@@ -15,7 +15,8 @@ use crate::kube_api::{ApiServer, Cluster, Collection, presented_certificate};
 use crate::operation::{Answer, Manual, StepFault};
 use crate::renumber::Renumbering;
 use crate::renumber::environment::Approver;
-use crate::session::{LiveEtcd, Ui, counted};
+use crate::session::{LiveEtcd, Ui};
+use crate::words::counted;
 
 /// Confirms manual steps in one of three ways: netsurgeon verifies the step, the command line names it, or the operator answers
 /// at the prompt.

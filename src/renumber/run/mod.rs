@@ -39,7 +39,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use self::deleted_services::DELETED;
-pub use self::exclusive::{is_open, refuse_beside_another, unfinished};
+pub use self::exclusive::unfinished;
 pub use self::retire::{RetireTerms, again, left_alone, refuse_going_back};
 pub use self::rollback::refuse_past_no_return;
 use self::situation::Situation;
@@ -51,7 +51,7 @@ use crate::operation::{
     self, EtcdRecord, Journal, Lock, Plan, PlanFileError, Report, Status, StepId, Stuck, Summary, Work,
 };
 use crate::session::gates::Gates;
-use crate::session::{Arrival, Failure, Recorded, Session, rolled_back};
+use crate::session::{Arrival, Candidates, Failure, Recorded, Session, rolled_back};
 use crate::store::{ReadStore, Revision};
 use crate::survey::{Layout, Survey};
 
@@ -295,20 +295,12 @@ pub async fn open(
 ) -> Result<Ongoing, Failure> {
     let operation = match operation {
         Some(id) => id.to_string(),
-        None => match unfinished(store, cluster).await?.as_slice() {
-            [one] => one.clone(),
-            [] => {
-                return Err(Failure::refused("no renumbering of this cluster is under way")
-                    .hint("`netsurgeon operation list` lists the renumberings that have ended"));
-            }
-            more => {
-                let list = more.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(", ");
-                return Err(Failure::usage(format!(
-                    "several renumberings of this cluster are under way: {list}"
-                ))
-                .hint("choose one with `--operation`"));
-            }
-        },
+        None => {
+            let mut listed = Journal::list(store, Some(cluster)).await?;
+            listed.retain(|listed| listed.summary.kind == KIND);
+            let candidates = Candidates { kind: ("renumbering", "renumberings"), with_ended: true };
+            candidates.only_under_way(listed, |listed| listed)?.operation
+        }
     };
     let record = EtcdRecord::new(store, cluster, &operation).at(at);
     let opened: Recorded<Renumbering> = if is_to_change {

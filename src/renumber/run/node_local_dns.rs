@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 
 use crate::kube_api::accessors::{containers, name, words};
 use crate::kube_api::{Cluster, ClusterError, Typed};
-use crate::session::counted;
+use crate::words::counted;
 
 const NAMESPACE: &str = "kube-system";
 /// Name of the DaemonSet and of its ConfigMap (`cluster/addons/dns/nodelocaldns/nodelocaldns.yaml`, v1.36.3).

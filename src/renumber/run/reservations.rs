@@ -8,8 +8,9 @@ use crate::operation::{Environment, Journal, Lock, OperationError, Repair, Repai
 use crate::renumber::creation_times::kept;
 use crate::renumber::reserved_bits::{reserve_again, reserved};
 use crate::renumber::{Effect, Renumbering, environment};
-use crate::session::{Failure, counted};
+use crate::session::Failure;
 use crate::survey::{Era, Layout, Survey};
+use crate::words::counted;
 
 /// Maximum number of attempts to change a bitmap. An attempt fails if an API server changes the bitmap concurrently.
 const MOST_LOOKS: u32 = 20;

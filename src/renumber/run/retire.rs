@@ -9,8 +9,9 @@ use crate::ip::as_flag;
 use crate::operation::{Journal, Lock, Report, Stuck};
 use crate::renumber::guard::watch;
 use crate::renumber::{Renumbering, verify};
-use crate::session::{ExitKind, Failure, Taking, and_more, counted, refuse_ended, release};
+use crate::session::{ExitKind, Failure, Taking, refuse_ended, release};
 use crate::survey::{Finding, Severity, Survey};
+use crate::words::{and_more, counted};
 
 /// What `retire` requires before the first address, and what it does at the end.
 pub struct RetireTerms {

@@ -8,8 +8,9 @@ use super::progress::Phases;
 use super::{Ongoing, RenumberSession, kubelets};
 use crate::operation::{Journal, Manual, Report, State, Status, Work as _};
 use crate::renumber::{Action, Renumbering, Step};
-use crate::session::{Failure, Taking, counted, release};
+use crate::session::{Failure, Taking, release};
 use crate::survey::{Era, Layout, Survey};
+use crate::words::counted;
 
 impl RenumberSession {
     /// Reports what the rollback will do, asks for approval, and gives every Service its old address back.

@@ -8,7 +8,8 @@ use super::{DELETED, Ongoing};
 use crate::operation::{Journal, Stage, State, Status, StepId, Summary, Work as _};
 use crate::renumber::verify::Phase;
 use crate::renumber::{Action, Move, Renumbering, Step, is_past_no_return};
-use crate::session::{counted, give_up};
+use crate::session::give_up;
+use crate::words::counted;
 
 /// The situation of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]

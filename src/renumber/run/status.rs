@@ -13,8 +13,9 @@ use super::{later_renumbering, open_operation};
 use crate::operation::{Journal, Lock, Status};
 use crate::renumber::old_address_clients::Used;
 use crate::renumber::{Move, Renumbering, verify};
-use crate::session::{Failure, LiveEtcd, counted, if_killed, is_leased};
+use crate::session::{Failure, LiveEtcd, if_killed, is_leased};
 use crate::survey::{Finding, Layout, Survey};
+use crate::words::counted;
 
 /// The result of a check. The option `-o json` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -5,8 +5,8 @@ use super::{Direction, Ongoing, RenumberSession};
 use crate::operation::{Lock, Report};
 use crate::renumber::sweep::sweep;
 use crate::session::Failure;
-use crate::session::counted;
 use crate::survey::Survey;
+use crate::words::counted;
 
 /// Maximum number of sweeps. Several sweeps may be needed, because clients can create more Services concurrently.
 const MOST_SWEEPS: u32 = 10;

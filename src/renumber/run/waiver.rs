@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use super::{Ongoing, RenumberSession};
 use crate::operation::{Lock, State, Status, Waiver, Work as _};
 use crate::renumber::{Action, Renumbering, Step};
-use crate::session::{Failure, and_more, give_up};
+use crate::session::{Failure, give_up};
+use crate::words::and_more;
 
 /// Maximum number of subjects that one message or one command contains.
 const MOST_NAMED: usize = 50;

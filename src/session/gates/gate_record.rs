@@ -8,7 +8,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::{GateSettings, LIMIT, OnFailure, until};
-use crate::session::{Failure, Ui, pasted};
+use crate::session::{Failure, Ui};
+use crate::words::pasted;
 
 impl GateSettings {
     /// Returns the gates as JSON for the journal; `null` if there are none.

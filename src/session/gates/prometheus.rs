@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::kube_api::{Probe, Response, escaped};
-use crate::session::counted;
+use crate::words::counted;
 
 /// A query and the limits for its samples.
 pub struct Query {

@@ -8,7 +8,8 @@ use super::files::Loaded;
 use crate::certs::Certificate;
 use crate::cli::certs::words::{date, described};
 use crate::cli::output::{Output, Tone};
-use crate::session::{Failure, pasted};
+use crate::session::Failure;
+use crate::words::pasted;
 
 /// The output of `certs reissue -o json`.
 #[derive(Serialize)]

@@ -9,7 +9,8 @@ use zeroize::Zeroizing;
 use crate::certs::{Authority, Certificate, KeyError, PrivateKey, belongs, certificates};
 use crate::cli::certs::places::{Serving, nowhere};
 use crate::cli::file::{Readers, at, create_file};
-use crate::session::{Failure, pasted};
+use crate::session::Failure;
+use crate::words::pasted;
 
 /// The files to use.
 #[derive(Debug, Clone, Args)]

@@ -21,7 +21,8 @@ use crate::cli::file::{Readers, at, write_file};
 use crate::cli::{Context, Outcome, file_suffix};
 use crate::host::replace::{BackupPlace, Replacement, replace};
 use crate::ip::ServiceCidr;
-use crate::session::{Failure, pasted};
+use crate::session::Failure;
+use crate::words::pasted;
 
 /// Maximum time that the clock of a client can be behind. With `--days`, the validity starts one hour before the current time,
 /// so that clients with a slow clock accept the certificate.

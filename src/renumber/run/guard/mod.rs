@@ -201,7 +201,7 @@ impl Guarding<'_> {
     /// Checks repeatedly until the renumbering ends. A failed check is retried at the next interval.
     async fn guard(&mut self, first: &Ongoing) -> Result<(), Failure> {
         let held = self.watch(first).await?.held;
-        let held = session::counted(held, "old address is held", "old addresses are held");
+        let held = crate::words::counted(held, "old address is held", "old addresses are held");
         self.log.say("watching", ("", ""), &held)?;
         self.pass(first).await?;
         loop {

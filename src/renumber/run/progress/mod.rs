@@ -12,10 +12,9 @@ use serde_json::Value;
 use crate::operation::{Event, Journal, OperationError, Stage, State, StepId, Told, Work};
 use crate::renumber::verify::Phase;
 use crate::renumber::{Action, Move, Renumbering, Step};
-use crate::session::counted;
 use crate::session::metrics::Page;
 use crate::session::progress::{Pace, Progress};
-use crate::session::{in_words, titled};
+use crate::words::{counted, in_words, titled};
 
 /// The kind of change that counts as progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

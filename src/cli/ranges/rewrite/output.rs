@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::cli::Context;
 use crate::cli::output::{Output, Tone, counted};
-use crate::renumber::ranges::RangeRewrite;
+use crate::renumber::rewrite::RangeRewrite;
 use crate::session::Failure;
 
 /// Maximum number of addresses or ports in each of the two lists of the text: allocated and freed.

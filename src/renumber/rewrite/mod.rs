@@ -3,6 +3,8 @@
 //! The API server reads the object again at its next allocation (`pkg/registry/core/service/allocator/storage/storage.go`,
 //! v1.36.3), so no restart is needed. Under dual write, no other component repairs the object.
 
+pub mod run;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -158,7 +160,7 @@ fn outside(survey: &Survey, range: &ServiceCidr) -> usize {
 /// If `found` is given, an IPAddress that no Service lists requires a bit only if this bit is set in `found`. An API server
 /// allocates or releases the bit before it changes the IPAddress. So the bit is set if the Service is being created, and free if
 /// the Service was just deleted.
-pub(super) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord>) -> Bitmap {
+pub(in crate::renumber) fn wanted(items: &Items, survey: &Survey, found: Option<&BitmapRecord>) -> Bitmap {
     let mut bits = Bitmap::empty(items.capacity());
     let there = found.and_then(|found| Bitmap::from_bytes(&found.data, items.capacity()).ok());
     let has_bit = |address: &IpAddr| {

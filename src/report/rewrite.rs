@@ -5,7 +5,7 @@ use maud::{Markup, Render, html};
 use super::html::{code, section, table};
 use super::page::KindSections;
 use crate::operation::Status;
-use crate::renumber::ranges::{Content, RangeRewrite};
+use crate::renumber::rewrite::{Content, RangeRewrite};
 use crate::session::Recorded;
 
 /// Largest number of rows in a table.

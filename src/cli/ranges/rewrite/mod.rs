@@ -1,21 +1,22 @@
 //! `netsurgeon ranges rewrite`: calculates the bits of a RangeAllocation from the Services, for the current range or for another
 //! range, and writes these bits.
 
+mod output;
+
 use std::sync::Arc;
 
 use clap::Args;
 use serde_json::Value;
 
-use super::rewriting::Rewrites;
-use super::rewritten::{describe, show};
+use self::output::{describe, show};
 use crate::cli::ledger_args::LedgerArgs;
-use crate::cli::run_args::LeaseArgs;
+use crate::cli::run_args::{LeaseArgs, PATIENCE};
 use crate::cli::{Context, Outcome};
 use crate::ip::ServiceCidr;
-use crate::operation::{Journal, LeaseHolder, Plan, SystemAmbient};
-use crate::renumber::ranges::{RangeRewrite, RewriteError, plan_rewrite};
-use crate::renumber::rewriting::Rewriting;
-use crate::session::Failure;
+use crate::operation::{Journal, LeaseHolder, Plan, Status, SystemAmbient};
+use crate::renumber::rewrite::run::{RewriteResult, RewriteSession, Rewriting, is_written};
+use crate::renumber::rewrite::{RangeRewrite, RewriteError, plan_rewrite};
+use crate::session::{Connect, Failure, LiveEtcd, Session, Settings, refuse_removing};
 use crate::store::ReadStore;
 use crate::store::overlay::Overlay;
 use crate::survey::Survey;
@@ -70,12 +71,12 @@ pub struct RewriteArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failure> {
-    let rewrites = Rewrites::connect(context, &args.home, &args.lock).await?;
+    let with = (&args.home, &args.lock, args.yes);
     if let Some(operation) = &args.undo {
-        return rewrites.roll_back(operation, args.yes).await;
+        return roll_back(context, with, operation).await;
     }
+    let store = args.home.etcd.connect().await?;
     let to = args.to.as_deref().map(str::parse::<ServiceCidr>).transpose()?;
-    let store = &rewrites.store;
     let survey = Survey::read(store.as_ref(), &args.home.etcd.layout(), None).await?;
     let plan = match plan_rewrite(&survey, &args.name, to.as_ref()) {
         Err(unchanged @ RewriteError::Unchanged { .. }) => {
@@ -85,7 +86,7 @@ pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failu
         other => other?,
     };
     if args.dry_run {
-        dry_run(store.clone(), &plan).await?;
+        dry_run(store, &plan).await?;
         show(context, &plan.work, "planned", None)?;
         context.output.note("nothing was written (`--dry-run`)");
         return Ok(Outcome::Done);
@@ -94,9 +95,9 @@ pub async fn run(context: &Context, args: &RewriteArgs) -> Result<Outcome, Failu
     context
         .output
         .ask(&format!("Rewrite RangeAllocation `{}` in {}?", args.name, store.describe()), args.yes)?;
-    let operation = rewrites.begin(&plan).await?;
-    rewrites.say_written(&plan.work, &operation)?;
-    Ok(Outcome::Done)
+    let session = open(context, with, store).await?;
+    let operation = session.begin(&plan).await?;
+    conclude(context, &operation, (&plan.work, RewriteResult::Written))
 }
 
 /// Runs the steps of the rewrite on an overlay, which writes nothing to the store.
@@ -106,4 +107,76 @@ async fn dry_run(store: Arc<dyn ReadStore>, plan: &Plan<RangeRewrite>) -> Result
     let rewriting = Rewriting { store: &overlay, ambient: &SystemAmbient, guards: Vec::new() };
     rewriting.run(&plan.work, &mut journal).await?;
     Ok(())
+}
+
+/// The options of a live run: where operations are recorded, the operation lease, and whether to ask no question.
+type With<'a> = (&'a LedgerArgs, &'a LeaseArgs, bool);
+
+async fn open(
+    context: &Context,
+    (home, lock, agreed): With<'_>,
+    store: Arc<LiveEtcd>,
+) -> Result<RewriteSession, Failure> {
+    let settings = Settings { lease: lock.terms(), agreed, ..Settings::default() };
+    let (etcd, kube) = ((store, home.etcd.layout()), (&home.kube as &dyn Connect, PATIENCE));
+    Ok(RewriteSession::new(Session::open_beside_api(context.ui(), etcd, kube, settings).await?))
+}
+
+/// Continues a rewrite from its journal.
+pub(in crate::cli) async fn resume(
+    context: &Context,
+    with: With<'_>,
+    operation: &str,
+) -> Result<Outcome, Failure> {
+    let session = open(context, with, with.0.etcd.connect().await?).await?;
+    let (work, result) = session.resume(operation).await?;
+    conclude(context, operation, (&work, result))
+}
+
+/// Restores the old value, after confirmation.
+pub(in crate::cli) async fn roll_back(
+    context: &Context,
+    with: With<'_>,
+    operation: &str,
+) -> Result<Outcome, Failure> {
+    let session = open(context, with, with.0.etcd.connect().await?).await?;
+    let known = session.read(operation).await?;
+    let (output, work) = (&context.output, &known.plan.work);
+    if known.summary.status == Status::RolledBack {
+        output.progress("the old value was already restored; nothing was written");
+        return Ok(Outcome::Done);
+    }
+    refuse_removing(operation, &known.summary)?;
+    if is_written(work, &known.journal) {
+        output.progress(&describe(output, &work.inverse()));
+    } else {
+        output.progress(&format!("RangeAllocation `{}` is not written yet", work.name));
+    }
+    let store = session.store.describe();
+    session.ask(&format!("Restore the old value of RangeAllocation `{}` in {store}?", work.name))?;
+    let (work, result) = session.roll_back(operation, work).await?;
+    conclude(context, operation, (&work, result))
+}
+
+/// Reports what a run has done, and how to restore the old value.
+fn conclude(
+    context: &Context,
+    operation: &str,
+    (work, result): (&RangeRewrite, RewriteResult),
+) -> Result<Outcome, Failure> {
+    if context.output.is_structured() {
+        match result {
+            RewriteResult::Written => show(context, work, "rewritten", Some(operation))?,
+            _ => show(context, &work.inverse(), "undone", Some(operation))?,
+        }
+    }
+    context.output.progress(&match result {
+        RewriteResult::Written => format!(
+            "RangeAllocation `{}` is rewritten; to restore the old value: `netsurgeon operation rollback {operation}`",
+            work.name
+        ),
+        RewriteResult::Restored => "the old value is restored".to_string(),
+        RewriteResult::NeverWritten => "rolled back: nothing was written".to_string(),
+    });
+    Ok(Outcome::Done)
 }
