@@ -106,7 +106,9 @@ fn dropped(
                 found.push(Change { path: path.clone(), from: Some(value.clone()), to: None });
             }
             (_, Some(below)) if below.keys().any(|key| !key.starts_with("f:") && key != ".") => {
-                let is_whole = |wanted: &Value| below.keys().all(|key| has_item(key, wanted));
+                let is_whole = |wanted: &Value| {
+                    below.iter().all(|(key, owned)| keeps_item(key, owned, wanted, value))
+                };
                 let is_known = found.iter().any(|change| change.path == *path);
                 if !wanted.is_some_and(is_whole) && !is_known {
                     found.push(Change {
@@ -123,20 +125,27 @@ fn dropped(
     }
 }
 
-/// Returns whether a list has the item that a key of `fieldsV1` describes: `k:{"name":"a"}` or `v:"a"`.
-fn has_item(key: &str, list: &Value) -> bool {
-    let Some(items) = list.as_array() else { return key == "." };
-    if let Some(fields) = key.strip_prefix("k:") {
-        let Ok(Value::Object(fields)) = serde_json::from_str(fields) else { return true };
-        return items.iter().any(|item| {
+/// Returns whether the list of a copy has an item of the mirror's list that netsurgeon owns, with every owned field of the item.
+/// `key` describes the item in `fieldsV1`: `k:{"name":"a"}` or `v:"a"`.
+fn keeps_item(key: &str, owned: &Value, copy: &Value, live: &Value) -> bool {
+    if let Some(value) = key.strip_prefix("v:") {
+        let Ok(value) = serde_json::from_str::<Value>(value) else { return true };
+        return copy.as_array().is_some_and(|items| items.contains(&value));
+    }
+    let Some(fields) = key.strip_prefix("k:") else { return true };
+    let Ok(Value::Object(fields)) = serde_json::from_str(fields) else { return true };
+    let item = |list: &'_ Value| {
+        let is_it = |item: &&Value| {
             // A key field can be missing in the item if it has the default value, such as `protocol: TCP`.
             fields.iter().all(|(name, value)| item.get(name).is_none_or(|found| found == value))
-        });
-    }
-    match key.strip_prefix("v:") {
-        Some(value) => serde_json::from_str::<Value>(value).map_or(true, |value| items.contains(&value)),
-        None => true,
-    }
+        };
+        list.as_array().and_then(|items| items.iter().find(is_it)).cloned()
+    };
+    let (Some(copy), live) = (item(copy), item(live)) else { return false };
+    let (Some(live), Some(owned)) = (live, owned.as_object()) else { return true };
+    let mut found = Vec::new();
+    dropped(owned, Some(&copy), &live, &mut Vec::new(), &mut found);
+    found.is_empty()
 }
 
 /// Returns whether two objects are equal, apart from what every write changes.
@@ -225,6 +234,12 @@ mod tests {
         assert_eq!(fields(&json!({"spec": {"ports": ports.clone()}}), &live), ["spec.ports"]);
         let live = applied(json!({"spec": {"ports": ports.clone()}}), owned(r#"k:{"port":81,"protocol":"TCP"}"#));
         assert_eq!(fields(&json!({"spec": {"ports": ports}}), &live), Vec::<String>::new());
+        let containers = json!([{"name": "a", "command": ["x"], "image": "i"}]);
+        let owned = json!({"f:spec": {"f:containers": {r#"k:{"name":"a"}"#: {".": {}, "f:name": {}, "f:image": {}, "f:command": {}}}}});
+        let live = applied(json!({"spec": {"containers": containers.clone()}}), owned);
+        assert_eq!(fields(&json!({"spec": {"containers": containers}}), &live), Vec::<String>::new());
+        let without = json!([{"name": "a", "image": "i"}]);
+        assert_eq!(fields(&json!({"spec": {"containers": without}}), &live), ["spec.containers"]);
     }
 
     #[test]

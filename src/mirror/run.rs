@@ -1,0 +1,175 @@
+//! Runs a mirror operation, for the commands `mirror apply`, `mirror teardown` and `operation resume`. The operation is recorded in
+//! the mirror.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use super::environment::Clusters;
+use super::progress::progress;
+use super::work::{KIND, Mirror};
+use crate::kube_api::ReadOnly;
+use crate::operation::{self, Listed, Plan, Report, Status};
+use crate::session::progress::SharedProgress;
+use crate::session::{
+    Arrival, ClusterSession, ExitKind, Failure, Heading, Holding, Recorded, Taking, refuse_ended,
+    status_after, status_hint,
+};
+
+/// A session that runs a mirror operation.
+pub struct MirrorSession {
+    /// The session on the mirror.
+    session: ClusterSession,
+    /// The source; a rollback does not need it.
+    source: Option<ReadOnly>,
+}
+
+impl Deref for MirrorSession {
+    type Target = ClusterSession;
+
+    fn deref(&self) -> &ClusterSession {
+        &self.session
+    }
+}
+
+/// The result of a run.
+pub struct Ran {
+    /// The operation, with its journal.
+    pub recorded: Recorded<Mirror>,
+    /// The report of the run. It contains the objects that were skipped.
+    pub report: Report,
+}
+
+impl MirrorSession {
+    /// Returns a session. `session`: of the mirror. `source`: the source, which only a rollback does not need.
+    pub fn new(session: ClusterSession, source: Option<ReadOnly>) -> Self {
+        Self { session, source }
+    }
+
+    /// Fails if the plan is not for this source and this mirror.
+    pub async fn refuse_other_clusters(&self, plan: &Plan<Mirror>) -> Result<(), Failure> {
+        if plan.header.cluster != self.session.id {
+            let (planned, this) = (&plan.header.cluster, &self.session.id);
+            let text = format!("the plan is for the mirror `{planned}`, but this mirror is `{this}`");
+            return Err(Failure::refused(text).hint("check `--mirror-kubeconfig` and `--mirror-context`"));
+        }
+        let Some(source) = &self.source else { return Ok(()) };
+        let (this, planned) = (source.identity().await?, &plan.work.source);
+        if this == *planned {
+            return Ok(());
+        }
+        Err(Failure::refused(format!("the plan is for the source `{planned}`, but this source is `{this}`"))
+            .hint("check `--kubeconfig` and `--context`; for `operation resume`, `--source-context`"))
+    }
+
+    /// Starts an operation, and runs it. Fails before any change if the plan is for other clusters. Returns `None` if the plan
+    /// changes nothing: nothing is written then.
+    pub async fn start(&self, plan: Plan<Mirror>) -> Result<Option<Ran>, Failure> {
+        self.refuse_other_clusters(&plan).await?;
+        if plan.work.changes().next().is_none() {
+            return Ok(None);
+        }
+        let purpose = purpose(&plan.work);
+        let (mut recorded, holding) = self.begin(plan, Value::Null, &purpose).await?;
+        self.ui.progress(&format!("operation {}", recorded.operation));
+        let outcome = self.forward(&mut recorded, &holding).await;
+        let report = holding.release(outcome).await?;
+        Ok(Some(Ran { recorded, report }))
+    }
+
+    /// Continues an operation. If its rollback has started, continues the rollback.
+    pub async fn resume(&self, operation: &str) -> Result<Ran, Failure> {
+        let known: Recorded<Mirror> = self.read(operation).await?;
+        refuse_ended(operation, &known.summary)?;
+        let is_back = known.journal.is_going_back(&known.summary);
+        if !is_back && self.source.is_none() {
+            return Err(Failure::usage("give the source: the operation reads its objects again").hint(
+                "add `--source-context NAME`, or `--source-kubeconfig FILE`",
+            ));
+        }
+        self.refuse_other_clusters(&known.plan).await?;
+        let purpose = purpose(&known.plan.work);
+        let (mut recorded, holding) = self.take(&Taking { operation, purpose: &purpose }).await?;
+        let resumed = async {
+            refuse_ended(operation, &recorded.summary)?;
+            if recorded.journal.is_going_back(&recorded.summary) {
+                return self.back(&mut recorded, &holding).await;
+            }
+            self.forward(&mut recorded, &holding).await
+        };
+        let outcome = resumed.await;
+        let report = holding.release(outcome).await?;
+        Ok(Ran { recorded, report })
+    }
+
+    /// Rolls an operation back, even if it is complete.
+    pub async fn roll_back(&self, operation: &str) -> Result<Ran, Failure> {
+        let taking = Taking { operation, purpose: "remove the copies of the mirror" };
+        let (mut recorded, holding) = self.take(&taking).await?;
+        let outcome = self.back(&mut recorded, &holding).await;
+        let report = holding.release(outcome).await?;
+        Ok(Ran { recorded, report })
+    }
+
+    async fn forward(&self, recorded: &mut Recorded<Mirror>, holding: &Holding) -> Result<Report, Failure> {
+        let report = self.carry(recorded, holding, Heading::Forward(None)).await?;
+        // Objects that were skipped do not keep the operation open: a new plan contains them again.
+        holding.set_status(recorded, Status::Done).await?;
+        Ok(report)
+    }
+
+    async fn back(&self, recorded: &mut Recorded<Mirror>, holding: &Holding) -> Result<Report, Failure> {
+        let report = self.carry(recorded, holding, Heading::Back).await?;
+        let status = if report.stuck.is_empty() { Status::RolledBack } else { Status::Stuck };
+        holding.set_status(recorded, status).await?;
+        Ok(report)
+    }
+
+    async fn carry(
+        &self,
+        recorded: &mut Recorded<Mirror>,
+        holding: &Holding,
+        heading: Heading,
+    ) -> Result<Report, Failure> {
+        let clusters = Clusters { source: self.source.as_ref(), mirror: &self.session.api };
+        let progress: SharedProgress =
+            Arc::new(Mutex::new(progress(&recorded.operation, &recorded.plan.work)));
+        self.show(progress.clone());
+        let outcome = {
+            let mut watched = self.ui.watch(progress);
+            self.execute(recorded, holding, &clusters, watched.as_mut(), heading).await?
+        };
+        match outcome {
+            Ok(Arrival::There(report)) => Ok(report),
+            // A mirror operation has no gates.
+            Ok(Arrival::Gate(closed)) => Err(Failure::of(ExitKind::Bug, closed.reason)),
+            Err(failure) => {
+                if let Some((status, _)) = status_after(&failure)
+                    && let Err(unnoted) = holding.set_status(recorded, status).await
+                {
+                    // The caller gets the reason for the stop, which is more useful than the write error.
+                    tracing::warn!(error = %unnoted.error, "the status could not be written to the journal");
+                }
+                Err(stopped(failure, &recorded.operation))
+            }
+        }
+    }
+}
+
+/// Returns the newest mirror operation with this plan.
+pub async fn of_plan(session: &ClusterSession, plan: &Plan<Mirror>) -> Result<Option<Listed>, Failure> {
+    let listed = session.listed(KIND).await?;
+    let of_plan = listed.into_iter().filter(|one| one.summary.digest == plan.digest);
+    Ok(of_plan.max_by_key(|one| one.summary.started))
+}
+
+fn purpose(work: &Mirror) -> String {
+    format!("copy the namespaces {} to the mirror", work.namespaces.join(", "))
+}
+
+/// Returns the error for an operation that stopped before its end.
+fn stopped(failure: operation::RunFailure, operation: &str) -> Failure {
+    let kind = if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck };
+    Failure::from(failure).kind(kind).hint(status_hint(operation))
+}
