@@ -70,6 +70,15 @@ fn contains(copy: &Value, live: &Value) -> bool {
     }
 }
 
+/// Returns whether a field of the mirror has the value of a copy. The API server can have added defaults.
+pub(super) fn has_value(live: Option<&Value>, copy: Option<&Value>) -> bool {
+    match (live, copy) {
+        (Some(live), Some(copy)) => contains(copy, live),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
 /// Returns the entry of netsurgeon in `metadata.managedFields`.
 fn entry(live: &Value) -> Option<&Value> {
     let entries = live.pointer("/metadata/managedFields")?.as_array()?;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::copy::copy;
-use super::difference::{Change, MANAGER, get, is_applied, set};
+use super::difference::{Change, MANAGER, get, has_value, is_applied, set};
 use super::ledger::created_uid;
 use super::left_out::left_out;
 use super::namespace_content::first_object;
@@ -166,6 +166,9 @@ impl Clusters<'_> {
                 "its previous values are not recorded, so it keeps the values of the copy".to_string(),
             ));
         };
+        if self.live(effect).await?.is_none() {
+            return Ok(Applied::NOTHING);
+        }
         let live = self.planned_live(effect).await?;
         let mut manifest = strip(&effect.object.resource, &live, true);
         let (mut due, mut foreign) = (false, Vec::new());
@@ -174,7 +177,7 @@ impl Clusters<'_> {
             if now == change.from.as_ref() {
                 continue;
             }
-            if now == change.to.as_ref() || change.to.is_none() {
+            if has_value(now, change.to.as_ref()) {
                 due = true;
                 set(&mut manifest, &change.path, change.from.as_ref());
             } else {
