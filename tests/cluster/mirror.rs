@@ -194,7 +194,7 @@ async fn stored(cluster: &Cluster) -> BTreeMap<String, Vec<u8>> {
 async fn account_exists(api: &Api) {
     wait_until("the ServiceAccount `default` exists", PATIENCE, async || {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default");
-        api.find(&path).await.map(drop).ok_or("it does not exist")
+        api.find(&path).await.map(drop).ok_or_else(|| "it does not exist".to_owned())
     })
     .await;
 }
@@ -388,7 +388,7 @@ async fn refuse_config_map(api: &Api, name: &str) {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?dryRun=All");
         match api.request(http::Method::POST, &path, "application/json", Some(&object)).await {
             Err(_) => Ok(()),
-            Ok(_) => Err("it is not enforced"),
+            Ok(_) => Err("it is not enforced".to_owned()),
         }
     })
     .await;
