@@ -126,7 +126,8 @@ pub struct SourceKubeArgs {
 impl SourceKubeArgs {
     /// Returns the options to connect to the source, if a source is given. `mirror` contains the options for the mirror.
     pub fn named(&self, mirror: &KubeArgs) -> Option<KubeArgs> {
-        let (mirror_kubeconfig, mirror_context) = (self.source_kubeconfig.clone(), self.source_context.clone());
+        let (mirror_kubeconfig, mirror_context) =
+            (self.source_kubeconfig.clone(), self.source_context.clone());
         MirrorKubeArgs { mirror_kubeconfig, mirror_context }.named(mirror)
     }
 

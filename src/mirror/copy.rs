@@ -68,7 +68,8 @@ mod tests {
     #[test]
     fn cron_job_is_suspended_and_its_wish_is_kept() {
         for (suspend, wanted) in [(json!(true), true), (json!(false), false), (Value::Null, false)] {
-            let object = json!({"metadata": {"name": "a"}, "spec": {"schedule": "* * * * *", "suspend": suspend}});
+            let object =
+                json!({"metadata": {"name": "a"}, "spec": {"schedule": "* * * * *", "suspend": suspend}});
             let copied = copy("batch/cronjobs", &object, Shape::default());
             assert_eq!(copied["spec"]["suspend"], true);
             assert_eq!(copied["metadata"]["annotations"], json!({SUSPEND: wanted.to_string()}));

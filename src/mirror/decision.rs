@@ -118,7 +118,8 @@ impl KindPair {
 /// Returns the namespaced kinds of the source, each in the first version that both clusters serve. The mirror's preferred version
 /// comes first.
 pub(super) fn pairs(source: &[ServedKind], mirror: &[ServedKind]) -> Vec<KindPair> {
-    let is_same = |one: &ServedKind, other: &ServedKind| one.group == other.group && one.plural == other.plural;
+    let is_same =
+        |one: &ServedKind, other: &ServedKind| one.group == other.group && one.plural == other.plural;
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for first in source.iter().filter(|kind| kind.is_namespaced) {
@@ -206,16 +207,25 @@ mod tests {
             is_namespaced: true,
             verbs: BTreeSet::new(),
         };
-        let source =
-            [kind("autoscaling", "v1", "hpas"), kind("autoscaling", "v2", "hpas"), kind("old.io", "v1", "xs"), kind("", "v1", "pods")];
+        let source = [
+            kind("autoscaling", "v1", "hpas"),
+            kind("autoscaling", "v2", "hpas"),
+            kind("old.io", "v1", "xs"),
+            kind("", "v1", "pods"),
+        ];
         let mirror = [kind("autoscaling", "v2", "hpas"), kind("old.io", "v2", "xs"), kind("", "v1", "pods")];
         let found: Vec<_> = pairs(&source, &mirror)
             .into_iter()
             .map(|pair| (pair.resource.clone(), pair.api_version(), pair.is_served))
             .collect();
-        let expected = [("autoscaling/hpas", "autoscaling/v2", true), ("old.io/xs", "old.io/v1", false), ("/pods", "v1", true)];
-        let expected: Vec<_> =
-            expected.map(|(resource, version, served)| (resource.to_string(), version.to_string(), served)).into();
+        let expected = [
+            ("autoscaling/hpas", "autoscaling/v2", true),
+            ("old.io/xs", "old.io/v1", false),
+            ("/pods", "v1", true),
+        ];
+        let expected: Vec<_> = expected
+            .map(|(resource, version, served)| (resource.to_string(), version.to_string(), served))
+            .into();
         assert_eq!(found, expected);
     }
 }

@@ -115,16 +115,11 @@ fn dropped(
                 found.push(Change { path: path.clone(), from: Some(value.clone()), to: None });
             }
             (_, Some(below)) if below.keys().any(|key| !key.starts_with("f:") && key != ".") => {
-                let is_whole = |wanted: &Value| {
-                    below.iter().all(|(key, owned)| keeps_item(key, owned, wanted, value))
-                };
+                let is_whole =
+                    |wanted: &Value| below.iter().all(|(key, owned)| keeps_item(key, owned, wanted, value));
                 let is_known = found.iter().any(|change| change.path == *path);
                 if !wanted.is_some_and(is_whole) && !is_known {
-                    found.push(Change {
-                        path: path.clone(),
-                        from: Some(value.clone()),
-                        to: wanted.cloned(),
-                    });
+                    found.push(Change { path: path.clone(), from: Some(value.clone()), to: wanted.cloned() });
                 }
             }
             (wanted, Some(below)) => dropped(below, wanted, value, path, found),
@@ -239,9 +234,11 @@ mod tests {
         assert_eq!(fields(&json!({}), &live), ["data.a", "data.b"]);
         let ports = json!([{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP"}]);
         let owned = |port: &str| json!({"f:spec": {"f:ports": {port: {".": {}, "f:port": {}}}}});
-        let live = applied(json!({"spec": {"ports": ports.clone()}}), owned(r#"k:{"port":82,"protocol":"TCP"}"#));
+        let live =
+            applied(json!({"spec": {"ports": ports.clone()}}), owned(r#"k:{"port":82,"protocol":"TCP"}"#));
         assert_eq!(fields(&json!({"spec": {"ports": ports.clone()}}), &live), ["spec.ports"]);
-        let live = applied(json!({"spec": {"ports": ports.clone()}}), owned(r#"k:{"port":81,"protocol":"TCP"}"#));
+        let live =
+            applied(json!({"spec": {"ports": ports.clone()}}), owned(r#"k:{"port":81,"protocol":"TCP"}"#));
         assert_eq!(fields(&json!({"spec": {"ports": ports}}), &live), Vec::<String>::new());
         let containers = json!([{"name": "a", "command": ["x"], "image": "i"}]);
         let owned = json!({"f:spec": {"f:containers": {r#"k:{"name":"a"}"#: {".": {}, "f:name": {}, "f:image": {}, "f:command": {}}}}});
@@ -254,7 +251,9 @@ mod tests {
     #[test]
     fn object_is_applied_only_by_its_manager() {
         assert!(is_applied(&applied(json!({}), json!({}))));
-        assert!(!is_applied(&json!({"metadata": {"managedFields": [{"manager": MANAGER, "operation": "Update"}]}})));
+        assert!(!is_applied(
+            &json!({"metadata": {"managedFields": [{"manager": MANAGER, "operation": "Update"}]}})
+        ));
         assert!(!is_applied(&json!({"metadata": {"labels": {"manager": MANAGER}}})));
     }
 

@@ -60,11 +60,15 @@ impl Clusters<'_> {
         let found = planned_object(source, &effect.object.object(), &effect.uid).await;
         let found = found.map_err(|error| fault(&error, effect.object.is_secret()))?;
         let Some(found) = found else {
-            return Err(StepFault::Skip("the source has deleted or replaced the object since the plan".to_string()));
+            return Err(StepFault::Skip(
+                "the source has deleted or replaced the object since the plan".to_string(),
+            ));
         };
         if let Some(reason) = left_out(&effect.object.resource, &found) {
             let text = reason.text;
-            return Err(StepFault::Skip(format!("the object of the source has changed since the plan: {text}")));
+            return Err(StepFault::Skip(format!(
+                "the object of the source has changed since the plan: {text}"
+            )));
         }
         Ok(copy(&effect.object.resource, &found, effect.shape))
     }
@@ -117,7 +121,8 @@ impl Clusters<'_> {
             && recorded != changes
         {
             return Err(StepFault::Skip(
-                "the object has changed since its previous values were recorded; create a new plan".to_string(),
+                "the object has changed since its previous values were recorded; create a new plan"
+                    .to_string(),
             ));
         }
         doing.fence.still_ours().await?;

@@ -12,9 +12,7 @@ use crate::session::{Failure, Recorded};
 
 /// Returns the uids of the objects that mirror operations created in a cluster and have not deleted. The second value contains the
 /// operations whose records cannot be read, each with the reason.
-pub async fn created(
-    mirror: &Cluster,
-) -> Result<(BTreeSet<String>, Vec<(String, String)>), Failure> {
+pub async fn created(mirror: &Cluster) -> Result<(BTreeSet<String>, Vec<(String, String)>), Failure> {
     let id = mirror.identity().await?;
     let (mut uids, mut unread) = (BTreeSet::new(), Vec::new());
     for listed in ClusterRecord::list(mirror).await? {

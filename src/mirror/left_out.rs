@@ -32,7 +32,8 @@ pub(super) const LEADER_LOCK: Reason = reason("leader-lock", "a process of the s
 pub(super) const FINISHED_JOB: Reason = reason("finished-job", "a copy would run again");
 pub(super) const UNFINISHED_JOB: Reason =
     reason("unfinished-job", "a copy would run at the same time in both clusters");
-pub(super) const BARE_POD: Reason = reason("bare-pod", "no controller owns it, so a copy would run in both clusters");
+pub(super) const BARE_POD: Reason =
+    reason("bare-pod", "no controller owns it, so a copy would run in both clusters");
 pub(super) const MANUAL_ENDPOINTS: Reason =
     reason("manual-endpoints", "no controller writes it; copies of its addresses are not supported yet");
 pub(super) const KIND_NOT_COPIED: Reason = reason("kind-not-copied", "objects of this kind are not copied");
@@ -110,7 +111,9 @@ mod tests {
             metadata
         };
         let owner = |kind: &str, controller: bool| {
-            meta(json!({"ownerReferences": [{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "1", "controller": controller}]}))
+            meta(
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "1", "controller": controller}]}),
+            )
         };
         let finished = json!({"conditions": [{"type": "Failed", "status": "True"}]});
         for (kind, object, expected) in [
@@ -130,8 +133,16 @@ mod tests {
                 json!({"kind": "ConfigMap", "metadata": meta(json!({"annotations": {LEADER: "{}"}}))}),
                 Some("leader-lock"),
             ),
-            ("/configmaps", json!({"kind": "ConfigMap", "metadata": owner("Pod", false)}), Some("owned-by-pod")),
-            ("/secrets", json!({"kind": "Secret", "metadata": owner("Certificate", true)}), Some("controlled")),
+            (
+                "/configmaps",
+                json!({"kind": "ConfigMap", "metadata": owner("Pod", false)}),
+                Some("owned-by-pod"),
+            ),
+            (
+                "/secrets",
+                json!({"kind": "Secret", "metadata": owner("Certificate", true)}),
+                Some("controlled"),
+            ),
             ("/configmaps", json!({"kind": "ConfigMap", "metadata": owner("Config", false)}), None),
             (
                 "/serviceaccounts",
@@ -149,7 +160,11 @@ mod tests {
                 Some("service-account-token"),
             ),
             ("/secrets", json!({"kind": "Secret", "type": "Opaque", "metadata": meta(json!({}))}), None),
-            ("batch/jobs", json!({"kind": "Job", "metadata": meta(json!({})), "status": finished}), Some("finished-job")),
+            (
+                "batch/jobs",
+                json!({"kind": "Job", "metadata": meta(json!({})), "status": finished}),
+                Some("finished-job"),
+            ),
             ("batch/jobs", json!({"kind": "Job", "metadata": meta(json!({}))}), Some("unfinished-job")),
             ("batch/jobs", json!({"kind": "Job", "metadata": owner("CronJob", true)}), Some("controlled")),
             ("batch/cronjobs", json!({"kind": "CronJob", "metadata": meta(json!({}))}), None),

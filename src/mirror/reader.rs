@@ -33,6 +33,9 @@ pub struct MirrorOptions {
     pub ours: BTreeSet<String>,
 }
 
+/// Namespaces that belong to a cluster, and the namespace of netsurgeon's records. They are not copied.
+const NOT_COPIED: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "netsurgeon"];
+
 /// Reads both clusters.
 pub struct MirrorReader {
     source: ReadOnly,
@@ -51,6 +54,10 @@ impl MirrorReader {
 
     /// Reads both clusters, and creates the plan. Sends dry runs to the mirror.
     pub async fn plan(&self) -> Result<Plan<Mirror>, Failure> {
+        if let Some(name) = self.options.namespaces.iter().find(|name| NOT_COPIED.contains(&name.as_str())) {
+            let text = format!("the namespace `{name}` belongs to its cluster, so it is not copied");
+            return Err(Failure::refused(text).hint("give the namespaces of your workloads: `--namespace`"));
+        }
         let (source, mirror) = different(&self.source, &self.mirror).await?;
         let (served, at_mirror) = tokio::try_join!(self.source.served_kinds(), self.mirror.served_kinds())?;
         let mut around = self.around().await?;

@@ -10,14 +10,18 @@ pub(super) fn words(error: &ClusterError, is_secret: bool) -> String {
         return error.to_string();
     }
     let text = match error {
-        ClusterError::Forbidden { verb, .. } => return format!("the user is not allowed to {verb} this Secret"),
+        ClusterError::Forbidden { verb, .. } => {
+            return format!("the user is not allowed to {verb} this Secret");
+        }
         ClusterError::Refused { .. } => "admission control rejected the Secret",
         ClusterError::Invalid { .. } => "the API server does not accept the Secret",
         ClusterError::NotFound { .. } => "the namespace of the Secret does not exist",
         ClusterError::AlreadyExists { .. } => "another client has created the Secret",
         ClusterError::Conflict { .. } => "another client has changed the Secret",
         ClusterError::Server { code, .. } => return format!("the API server failed with status {code}"),
-        ClusterError::Answer { .. } | ClusterError::TooLarge { .. } => "the API server sent an unusable answer",
+        ClusterError::Answer { .. } | ClusterError::TooLarge { .. } => {
+            "the API server sent an unusable answer"
+        }
         other => return other.to_string(),
     };
     format!("{text}; its message is not shown, because it can contain values of the Secret")

@@ -84,9 +84,8 @@ impl MirrorSession {
         refuse_ended(operation, &known.summary)?;
         let is_back = known.journal.is_going_back(&known.summary);
         if !is_back && self.source.is_none() {
-            return Err(Failure::usage("give the source: the operation reads its objects again").hint(
-                "add `--source-context NAME`, or `--source-kubeconfig FILE`",
-            ));
+            return Err(Failure::usage("give the source: the operation reads its objects again")
+                .hint("add `--source-context NAME`, or `--source-kubeconfig FILE`"));
         }
         self.refuse_other_clusters(&known.plan).await?;
         let purpose = purpose(&known.plan.work);

@@ -28,12 +28,15 @@ const fn keys(path: &'static str, keys: &'static [&'static str], why: &'static s
     Row { kind: "", path, keys, why }
 }
 
-const SET_BY_SERVER: &str = "the API server sets it (ObjectMeta, k8s.io/apimachinery/pkg/apis/meta/v1/types.go)";
+const SET_BY_SERVER: &str =
+    "the API server sets it (ObjectMeta, k8s.io/apimachinery/pkg/apis/meta/v1/types.go)";
 const ADDRESS: &str = "the mirror allocates it (ServiceSpec, k8s.io/api/core/v1/types.go)";
 const CONTROLLER: &str = "a controller of each cluster writes it";
 const WHOLE_OBJECT: &str = "it contains a whole older object, also Secret data";
-const GITOPS: &str = "the GitOps controller of the mirror would delete the copy (velero#7848, fluxcd/flux2#2421)";
-const TAKEN: &str = "the mirror would take it from the source (velero#264, velero#3294, aws-load-balancer-controller#1470)";
+const GITOPS: &str =
+    "the GitOps controller of the mirror would delete the copy (velero#7848, fluxcd/flux2#2421)";
+const TAKEN: &str =
+    "the mirror would take it from the source (velero#264, velero#3294, aws-load-balancer-controller#1470)";
 
 /// What a copy does not have.
 const ROWS: &[Row] = &[
@@ -47,7 +50,10 @@ const ROWS: &[Row] = &[
     every("/metadata/selfLink", SET_BY_SERVER),
     every("/metadata/managedFields", "server-side apply refuses it (helm/helm#31361)"),
     every("/metadata/generateName", "the copy has the name itself (velero#9392)"),
-    every("/metadata/ownerReferences", "owners have other uids in the mirror, so the collector would delete the copy"),
+    every(
+        "/metadata/ownerReferences",
+        "owners have other uids in the mirror, so the collector would delete the copy",
+    ),
     every("/metadata/finalizers", "only a controller of the mirror may add it (tigera/operator#2031)"),
     of("/namespaces", "/spec", "contains only finalizers (NamespaceSpec)"),
     of("/serviceaccounts", "/secrets", "names tokens of the source (velero#1608)"),
@@ -220,7 +226,10 @@ mod tests {
     #[test]
     fn other_kinds_keep_what_is_theirs() {
         for (kind, object) in [
-            ("example.com/widgets", json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "x"}, "secrets": [1]})),
+            (
+                "example.com/widgets",
+                json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "x"}, "secrets": [1]}),
+            ),
             ("/configmaps", json!({"metadata": {"name": "a"}, "data": {"uid": "x", "status": "y"}})),
         ] {
             assert_eq!(strip(kind, &object, false), object, "{kind}");

@@ -52,9 +52,8 @@ pub async fn verify(
 ) -> Result<Vec<Verified>, Failure> {
     let found = different(source, mirror).await?;
     if found != (plan.work.source.clone(), plan.header.cluster.clone()) {
-        return Err(Failure::refused("the plan is for other clusters").hint(
-            "check `--context` and `--mirror-context`, or `--kubeconfig` and `--mirror-kubeconfig`",
-        ));
+        return Err(Failure::refused("the plan is for other clusters")
+            .hint("check `--context` and `--mirror-context`, or `--kubeconfig` and `--mirror-kubeconfig`"));
     }
     let copied = plan.work.objects.iter().filter(|entry| entry.action.is_copied());
     let checks = copied.map(async |entry| {

@@ -8,9 +8,7 @@ use serde_json::Value;
 use super::copy::Shape;
 use super::order::{LEVELS, level};
 use crate::kube_api::ObjectRef;
-use crate::operation::{
-    Action, Effect, NoWait, OperationKind, Stage, Step, StepId, Work,
-};
+use crate::operation::{Action, Effect, NoWait, OperationKind, Stage, Step, StepId, Work};
 
 /// The kind of operation.
 pub const KIND: &str = "mirror";

@@ -22,7 +22,11 @@ pub fn page(recorded: &Recorded<Mirror>, is_leased: bool) -> String {
         _ => "info",
     };
     let verdict = (class, status.name(), words);
-    super::page::page(recorded, is_leased, KindSections { verdict, facts: facts(work), sections: objects(recorded) })
+    super::page::page(
+        recorded,
+        is_leased,
+        KindSections { verdict, facts: facts(work), sections: objects(recorded) },
+    )
 }
 
 fn state(recorded: &Recorded<Mirror>, entry: &Entry) -> Option<State> {
@@ -31,9 +35,9 @@ fn state(recorded: &Recorded<Mirror>, entry: &Entry) -> Option<State> {
 
 fn facts(work: &Mirror) -> Vec<(&'static str, Markup)> {
     let counts = work.counts();
-    let actions = Planned::ALL.into_iter().map(|action| {
-        format!("{} {}", counts.get(&action).copied().unwrap_or_default(), action.name())
-    });
+    let actions = Planned::ALL
+        .into_iter()
+        .map(|action| format!("{} {}", counts.get(&action).copied().unwrap_or_default(), action.name()));
     vec![
         ("Source", code(&work.source)),
         ("Namespaces", prose(&work.namespaces.join(", "))),

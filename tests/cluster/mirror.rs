@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use netsurgeon::kube_api::{ClusterError, FieldApply, Replaces};
 use serde_json::{Value, json};
 
+use super::ledger::connect;
 use super::rig::api::{Api, object_path};
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
@@ -76,7 +78,8 @@ impl Pair {
 }
 
 fn object(api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
-    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": NAMESPACE, "name": name}});
+    let mut object =
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": NAMESPACE, "name": name}});
     for (key, value) in rest.as_object().expect("fields") {
         object[key] = value.clone();
     }
@@ -84,7 +87,8 @@ fn object(api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
 }
 
 fn template(app: &str) -> Value {
-    let container = json!({"name": "main", "image": "registry.example.com/web:1", "env": [{"name": "A", "value": "1"}]});
+    let container =
+        json!({"name": "main", "image": "registry.example.com/web:1", "env": [{"name": "A", "value": "1"}]});
     json!({"metadata": {"labels": {"app": app}}, "spec": {"containers": [container], "serviceAccountName": "web"}})
 }
 
@@ -142,7 +146,12 @@ fn declared() -> Vec<Value> {
             &json!({"spec": {"clusterIP": "None", "selector": {"app": "web"}, "ports": [{"port": 80}]}}),
         ),
         deployment("web"),
-        object("batch/v1", "CronJob", "nightly", &json!({"spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}}})),
+        object(
+            "batch/v1",
+            "CronJob",
+            "nightly",
+            &json!({"spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}}}),
+        ),
         object(
             "networking.k8s.io/v1",
             "NetworkPolicy",
@@ -167,7 +176,10 @@ fn left_out() -> Vec<(Value, &'static str)> {
     lock["metadata"]["annotations"] = json!({"control-plane.alpha.kubernetes.io/leader": "{}"});
     vec![
         (deployment("worker"), "no-service"),
-        (object("batch/v1", "Job", "once", &json!({"spec": {"template": {"spec": pod.clone()}}})), "unfinished-job"),
+        (
+            object("batch/v1", "Job", "once", &json!({"spec": {"template": {"spec": pod.clone()}}})),
+            "unfinished-job",
+        ),
         (object("v1", "PersistentVolumeClaim", "data", &json!({"spec": claim})), "kind-not-copied"),
         (object("v1", "Pod", "bare", &json!({"spec": pod})), "bare-pod"),
         (lock, "leader-lock"),
@@ -184,7 +196,9 @@ async fn stored(cluster: &Cluster) -> BTreeMap<String, Vec<u8>> {
             continue;
         }
         // API servers and their controllers change the values of other kinds by themselves.
-        let is_compared = ["configmaps/", "serviceaccounts/", "secrets/", "services/"].iter().any(|kind| rest.starts_with(kind));
+        let is_compared = ["configmaps/", "serviceaccounts/", "secrets/", "services/"]
+            .iter()
+            .any(|kind| rest.starts_with(kind));
         let value = if is_compared { cluster.etcd.get(&key).await.unwrap_or_default() } else { Vec::new() };
         found.insert(key, value);
     }
@@ -202,9 +216,8 @@ async fn account_exists(api: &Api) {
 /// Returns the action of an object in a plan.
 fn action<'p>(plan: &'p Value, object: &Value) -> &'p Value {
     let objects = plan["objects"].as_array().expect("objects");
-    let is_it = |entry: &&Value| {
-        entry["kind"] == object["kind"] && entry["name"] == object["metadata"]["name"]
-    };
+    let is_it =
+        |entry: &&Value| entry["kind"] == object["kind"] && entry["name"] == object["metadata"]["name"];
     objects.iter().find(is_it).unwrap_or_else(|| panic!("{object} is not in the plan: {plan}"))
 }
 
@@ -257,7 +270,17 @@ async fn namespace_is_copied_verified_and_removed() {
     let records = pair.mirror.api.get("/api/v1/namespaces/netsurgeon/configmaps").await.to_string();
     let page = std::fs::read_to_string(&report).expect("a page");
     let file = std::fs::read_to_string(&pair.plan).expect("a plan");
-    for text in [&planned.to_string(), &applied.out, &applied.err, &verified.out, &verified.err, &shown.out, &records, &page, &file] {
+    for text in [
+        &planned.to_string(),
+        &applied.out,
+        &applied.err,
+        &verified.out,
+        &verified.err,
+        &shown.out,
+        &records,
+        &page,
+        &file,
+    ] {
         is_clean(text);
     }
     let secret = pair.mirror.api.get("/api/v1/namespaces/shop/secrets/keys").await;
@@ -284,10 +307,14 @@ async fn copies_are_right(pair: &Pair) {
     let settings = pair.mirror.api.get(&at("api/v1/namespaces/shop/configmaps/settings")).await;
     assert_eq!(settings["data"]["a"], "x\u{85}y \u{2028} z\u{7f} é😀");
     let web = pair.mirror.api.get(&at("apis/apps/v1/namespaces/shop/deployments/web")).await;
-    assert_eq!((&web["metadata"]["annotations"], &web["spec"]["replicas"]), (&json!({"team": "web"}), &json!(2)));
+    assert_eq!(
+        (&web["metadata"]["annotations"], &web["spec"]["replicas"]),
+        (&json!({"team": "web"}), &json!(2))
+    );
     let headless = pair.mirror.api.get(&at("api/v1/namespaces/shop/services/headless")).await;
     assert_eq!(headless["spec"]["clusterIP"], "None");
-    for path in ["apis/apps/v1/namespaces/shop/deployments/worker", "apis/batch/v1/namespaces/shop/jobs/once"] {
+    for path in ["apis/apps/v1/namespaces/shop/deployments/worker", "apis/batch/v1/namespaces/shop/jobs/once"]
+    {
         assert!(pair.mirror.api.find(&at(path)).await.is_none(), "{path}");
     }
     // A CronJob that is active in the mirror is found.
@@ -307,11 +334,18 @@ async fn nothing_changed_and_changes_are_updated(pair: &Pair) {
     assert_eq!(pair.apply().expect(0).json()["operation"], Value::Null);
     assert_eq!(stored(&pair.mirror).await, revision, "an apply without a change writes nothing");
 
-    pair.source.api.merge("/api/v1/namespaces/shop/configmaps/settings", &json!({"data": {"a": null, "b": "new"}})).await;
+    pair.source
+        .api
+        .merge("/api/v1/namespaces/shop/configmaps/settings", &json!({"data": {"a": null, "b": "new"}}))
+        .await;
     let settings = config_map("settings", "");
     let changed = pair.plan("");
     let entry = action(&changed, &settings);
-    assert_eq!((&entry["action"], &entry["fields"]), (&json!("update"), &json!(["data.b", "data.a"])), "{entry}");
+    assert_eq!(
+        (&entry["action"], &entry["fields"]),
+        (&json!("update"), &json!(["data.b", "data.a"])),
+        "{entry}"
+    );
     let applied = pair.apply().expect(0);
     let operation = applied.json()["operation"].as_str().expect("an id").to_owned();
     let path = object_path(&settings);
@@ -333,6 +367,9 @@ async fn obstacle_stops_only_its_object() {
     let taken = pair.mirror.api.create(&config_map("taken", "theirs")).await;
     refuse_config_map(&pair.mirror.api, "refused").await;
 
+    creation_is_exclusive(&pair).await;
+    let own = pair.run("plan -n kube-system").expect(1);
+    says(&own.err, &["kube-system", "belongs to its cluster"]);
     let planned = pair.plan("");
     let of = |name: &str| action(&planned, &config_map(name, "")).clone();
     assert_eq!((&of("fine")["action"], &of("fine")["dry_run"]), (&json!("create"), &json!("accepted")));
@@ -348,7 +385,10 @@ async fn obstacle_stops_only_its_object() {
         skipped.as_array().expect("a list").iter().map(|one| one["step"].as_str().expect("a step")).collect();
     assert_eq!(steps, ["copy/configmaps/shop/late", "copy/configmaps/shop/refused"], "{skipped}");
     says(&applied.err, &["refused", "no copies of this name"]);
-    assert_eq!(pair.mirror.api.get(&object_path(&config_map("fine", ""))).await["data"], json!({"a": "source"}));
+    assert_eq!(
+        pair.mirror.api.get(&object_path(&config_map("fine", ""))).await["data"],
+        json!({"a": "source"})
+    );
     let operation = applied.json()["operation"].as_str().expect("an id").to_owned();
 
     // Another client replaces a copy: the teardown does not delete it.
@@ -362,6 +402,21 @@ async fn obstacle_stops_only_its_object() {
     let same = format!("plan -n {NAMESPACE} --mirror-kubeconfig {}", pair.source.kubeconfig().display());
     let words = format!("mirror {same}");
     says(&run(&words, pair.command(&words)).expect(1).err, &["same cluster"]);
+}
+
+/// An apply that creates changes no object that exists, whether its content is equal or not.
+async fn creation_is_exclusive(pair: &Pair) {
+    let text = std::fs::read_to_string(pair.mirror.kubeconfig()).expect("a kubeconfig");
+    let api = connect(&pair.mirror, &text, "direct.conf", Duration::from_secs(10)).await;
+    let options = FieldApply { manager: "test", replaces: Replaces::Nothing };
+    let made = api.apply_fields(&config_map("race", "1"), options).await.expect("it does not exist yet");
+    for value in ["1", "2"] {
+        let refused = api.apply_fields(&config_map("race", value), options).await;
+        assert!(matches!(refused, Err(ClusterError::Conflict { .. })), "{value}: {refused:?}");
+    }
+    let path = object_path(&made);
+    assert_eq!(pair.mirror.api.get(&path).await, made);
+    pair.mirror.api.delete(&path).await;
 }
 
 /// Creates a policy that refuses ConfigMaps of a name, and waits until it is enforced.
@@ -379,7 +434,8 @@ async fn refuse_config_map(api: &Api, name: &str) {
     for object in [policy, binding] {
         let version = "/apis/admissionregistration.k8s.io/v1";
         let kind = object["kind"].as_str().expect("a kind").to_lowercase();
-        let plural = if kind.ends_with('y') { kind.replace("policy", "policies") } else { format!("{kind}s") };
+        let plural =
+            if kind.ends_with('y') { kind.replace("policy", "policies") } else { format!("{kind}s") };
         let path = format!("{version}/{plural}");
         api.request(http::Method::POST, &path, "application/json", Some(&object)).await.expect("created");
     }
@@ -413,7 +469,8 @@ async fn killed_operation_is_resumed() {
     for (round, write) in [3, 6, 8, 11, 14, 17].into_iter().enumerate() {
         let trouble = if round % 2 == 0 { Trouble::KilledBefore(write) } else { Trouble::KilledAfter(write) };
         troubles.arm(trouble);
-        let mut child = pair.command(&gated).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut child =
+            pair.command(&gated).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
         tokio::time::timeout(PATIENCE, troubles.killed()).await.expect("the write happens");
         kill(&mut child);
         let listed = pair.operation("list -o json").expect(0).json();
@@ -429,9 +486,17 @@ async fn killed_operation_is_resumed() {
         }
         let listed = pair.operation("list -o json").expect(0).json();
         let operations = listed["operations"].as_array().expect("operations");
-        assert_eq!((operations.len(), &operations[0]["status"]), (1, &json!("done")), "write {write}: {listed}");
+        assert_eq!(
+            (operations.len(), &operations[0]["status"]),
+            (1, &json!("done")),
+            "write {write}: {listed}"
+        );
         let verified = pair.run("verify -o json").expect(0).json();
-        assert_eq!(verified["equal"].as_u64(), Some(declared().len() as u64 + 1), "write {write}: {verified}");
+        assert_eq!(
+            verified["equal"].as_u64(),
+            Some(declared().len() as u64 + 1),
+            "write {write}: {verified}"
+        );
         pair.run("teardown --yes --lock-ttl 2 --take-over").expect(0);
         let id = operations[0]["operation"].as_str().expect("an id");
         pair.operation(&format!("forget {id} --yes")).expect(0);

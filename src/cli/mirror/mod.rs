@@ -91,7 +91,9 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
         context.output.warn(&format!("skipped: {}: {}", stuck.step, stuck.reason));
     }
     if status == Status::Done {
-        context.output.note(&format!("to remove the copies: `netsurgeon mirror teardown {id} --mirror-context NAME`"));
+        context
+            .output
+            .note(&format!("to remove the copies: `netsurgeon mirror teardown {id} --mirror-context NAME`"));
     }
     Ok(if stuck.is_empty() { Outcome::Done } else { Outcome::Findings })
 }
@@ -114,7 +116,9 @@ pub(in crate::cli) async fn roll_back_on(
     let session = MirrorSession::new(session, None);
     let known = session.read::<Mirror>(id).await?;
     if known.summary.status == Status::RolledBack {
-        context.output.progress(&format!("the operation `{id}` was already rolled back; nothing was changed"));
+        context
+            .output
+            .progress(&format!("the operation `{id}` was already rolled back; nothing was changed"));
         return Ok(Outcome::Done);
     }
     session.ask(&format!("Remove the copies of `{id}` from the mirror?"))?;

@@ -85,7 +85,9 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     context.output.progress(&summary(&plan));
     if let Some(path) = &args.save {
         let path = pasted(path);
-        context.output.note(&format!("next: `netsurgeon mirror apply --plan {path}`, with the same clusters"));
+        context
+            .output
+            .note(&format!("next: `netsurgeon mirror apply --plan {path}`, with the same clusters"));
     }
     Ok(Outcome::Done)
 }
