@@ -10,7 +10,7 @@ use super::environment::Clusters;
 use super::progress::progress;
 use super::work::{KIND, Mirror};
 use crate::kube_api::ReadOnly;
-use crate::operation::{self, Listed, Plan, Report, Status};
+use crate::operation::{self, Listed, Plan, Report, Status, Waiver};
 use crate::session::progress::SharedProgress;
 use crate::session::{
     Arrival, ClusterSession, ExitKind, Failure, Heading, Holding, Recorded, Taking, refuse_ended,
@@ -23,6 +23,8 @@ pub struct MirrorSession {
     session: ClusterSession,
     /// The source; a rollback does not need it.
     source: Option<ReadOnly>,
+    /// Subjects of steps to give up.
+    given_up: Vec<String>,
 }
 
 impl Deref for MirrorSession {
@@ -44,7 +46,35 @@ pub struct Ran {
 impl MirrorSession {
     /// Returns a session. `session`: of the mirror. `source`: the source, which only a rollback does not need.
     pub fn new(session: ClusterSession, source: Option<ReadOnly>) -> Self {
-        Self { session, source }
+        Self { session, source, given_up: Vec::new() }
+    }
+
+    /// Gives these subjects up before the run ([`super::Reference::subject`]): their objects stay as they are, and the operation or its
+    /// rollback ends without them.
+    #[must_use]
+    pub fn giving_up(self, subjects: &[String]) -> Self {
+        Self { given_up: subjects.to_vec(), ..self }
+    }
+
+    /// Fails if the plan has no step for a subject to give up.
+    fn refuse_unknown(&self, work: &Mirror) -> Result<(), Failure> {
+        let is_known = |subject: &&String| work.changes().any(|entry| entry.object.subject() == **subject);
+        match self.given_up.iter().find(|subject| !is_known(subject)) {
+            None => Ok(()),
+            Some(subject) => Err(Failure::usage(format!("the operation changes no object `{subject}`"))
+                .hint("`netsurgeon operation show ID` lists the steps: a subject is a step without `copy/`")),
+        }
+    }
+
+    async fn give_up(
+        &self,
+        recorded: &mut Recorded<Mirror>,
+        holding: &Holding,
+        back: bool,
+    ) -> Result<(), Failure> {
+        let waiver = |subject: &String| Waiver::of(subject, back, "", self.now());
+        let waivers: Vec<Waiver> = self.given_up.iter().map(waiver).collect();
+        if waivers.is_empty() { Ok(()) } else { holding.give_up(recorded, &waivers).await }
     }
 
     /// Fails if the plan is not for this source and this mirror.
@@ -88,6 +118,7 @@ impl MirrorSession {
                 .hint("add `--source-context NAME`, or `--source-kubeconfig FILE`"));
         }
         self.refuse_other_clusters(&known.plan).await?;
+        self.refuse_unknown(&known.plan.work)?;
         let purpose = purpose(&known.plan.work);
         let (mut recorded, holding) = self.take(&Taking { operation, purpose: &purpose }).await?;
         let resumed = async {
@@ -104,6 +135,8 @@ impl MirrorSession {
 
     /// Rolls an operation back, even if it is complete.
     pub async fn roll_back(&self, operation: &str) -> Result<Ran, Failure> {
+        let known: Recorded<Mirror> = self.read(operation).await?;
+        self.refuse_unknown(&known.plan.work)?;
         let taking = Taking { operation, purpose: "remove the copies of the mirror" };
         let (mut recorded, holding) = self.take(&taking).await?;
         let outcome = self.back(&mut recorded, &holding).await;
@@ -112,6 +145,7 @@ impl MirrorSession {
     }
 
     async fn forward(&self, recorded: &mut Recorded<Mirror>, holding: &Holding) -> Result<Report, Failure> {
+        self.give_up(recorded, holding, false).await?;
         let report = self.carry(recorded, holding, Heading::Forward(None)).await?;
         // Objects that were skipped do not keep the operation open: a new plan contains them again.
         holding.set_status(recorded, Status::Done).await?;
@@ -119,6 +153,7 @@ impl MirrorSession {
     }
 
     async fn back(&self, recorded: &mut Recorded<Mirror>, holding: &Holding) -> Result<Report, Failure> {
+        self.give_up(recorded, holding, true).await?;
         let report = self.carry(recorded, holding, Heading::Back).await?;
         let status = if report.stuck.is_empty() { Status::RolledBack } else { Status::Stuck };
         holding.set_status(recorded, status).await?;

@@ -396,6 +396,11 @@ async fn obstacle_stops_only_its_object() {
     let fine = pair.mirror.api.create(&config_map("fine", "theirs")).await;
     let removed = pair.run(&format!("teardown {operation} --yes")).expect(3);
     says(&removed.err, &["configmaps/shop/fine", "another client"]);
+    // The operation ends without the object only if the operator says so.
+    says(&removed.err, &[&format!("operation rollback {operation} --give-up configmaps/shop/fine")]);
+    pair.operation(&format!("rollback {operation} --yes --give-up configmaps/shop/other")).expect(2);
+    pair.operation(&format!("rollback {operation} --yes --give-up configmaps/shop/fine")).expect(0);
+    pair.operation(&format!("forget {operation} --yes")).expect(0);
     for object in [taken, late, fine] {
         assert_eq!(pair.mirror.api.get(&object_path(&object)).await, object, "it is untouched");
     }

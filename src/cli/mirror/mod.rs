@@ -15,7 +15,7 @@ use super::{Context, Outcome};
 use crate::mirror::run::{MirrorSession, Ran};
 use crate::mirror::{DryRun, Entry, KIND, Mirror, Planned};
 use crate::operation::{Plan, Status};
-use crate::session::{ClusterSession, Failure, counted};
+use crate::session::{ClusterSession, Failure, counted, give_up};
 
 #[derive(Debug, Subcommand)]
 pub enum MirrorCommand {
@@ -90,6 +90,13 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     for stuck in stuck {
         context.output.warn(&format!("skipped: {}: {}", stuck.step, stuck.reason));
     }
+    if status == Status::Stuck {
+        let subjects = stuck.iter().map(|stuck| stuck.step.0.trim_start_matches("copy/"));
+        let options = give_up(subjects);
+        context.output.note(&format!(
+            "to end the rollback and leave these objects as they are: `netsurgeon operation rollback {id}{options}`"
+        ));
+    }
     if status == Status::Done {
         context
             .output
@@ -111,9 +118,9 @@ pub(in crate::cli) async fn resume_on(
 pub(in crate::cli) async fn roll_back_on(
     context: &Context,
     session: ClusterSession,
-    id: &str,
+    (id, give_up): (&str, &[String]),
 ) -> Result<Outcome, Failure> {
-    let session = MirrorSession::new(session, None);
+    let session = MirrorSession::new(session, None).giving_up(give_up);
     let known = session.read::<Mirror>(id).await?;
     if known.summary.status == Status::RolledBack {
         context

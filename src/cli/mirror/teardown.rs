@@ -25,6 +25,10 @@ pub struct TeardownArgs {
     /// Id of the operation [default: the only mirror operation that was not rolled back]
     #[arg(value_name = "ID")]
     operation: Option<String>,
+    /// Give this object up: it stays as it is now, and the rollback ends without it. Give the object as the command names it, for example
+    /// `configmaps/shop/settings`; can be repeated
+    #[arg(long, value_name = "SUBJECT")]
+    give_up: Vec<String>,
     #[command(flatten)]
     run: RunArgs,
     #[command(flatten)]
@@ -37,5 +41,5 @@ pub struct TeardownArgs {
 pub async fn run(context: &Context, args: &TeardownArgs) -> Result<Outcome, Failure> {
     let session = open(context, &args.mirror.required(&args.kube)?, &args.run).await?;
     let id = chosen(&session, args.operation.as_deref()).await?;
-    roll_back_on(context, session, &id).await
+    roll_back_on(context, session, (&id, &args.give_up)).await
 }

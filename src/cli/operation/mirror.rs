@@ -25,14 +25,6 @@ async fn open(context: &Context, live: &LiveArgs) -> Result<ClusterSession, Fail
     mirror::open(context, &live.home.kube, &live.run).await
 }
 
-/// Refuses `--give-up`: an object that is skipped does not keep the operation open.
-fn refuse_to_give_up(given: &[String]) -> Result<(), Failure> {
-    if given.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::usage("a mirror operation ends without the objects that it skips").hint("omit `--give-up`"))
-}
-
 #[async_trait(?Send)]
 impl OfKind for Mirrors {
     async fn next(&self, found: &FoundOperation, status: Status, _: &Layout) -> Next {
@@ -47,7 +39,6 @@ impl OfKind for Mirrors {
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
-        refuse_to_give_up(&args.give_up)?;
         args.key.refuse_of_another_kind()?;
         if args.gates.settings().resolve()?.are_there() {
             return Err(Failure::usage("a mirror operation has no gates").hint("omit the gate options"));
@@ -57,14 +48,15 @@ impl OfKind for Mirrors {
             Some(source) => Some(ReadOnly::new(source.connect().await?)),
             None => None,
         };
-        mirror::resume_on(context, MirrorSession::new(session, source), id).await
+        let session = MirrorSession::new(session, source).giving_up(&args.give_up);
+        mirror::resume_on(context, session, id).await
     }
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
-        refuse_to_give_up(&args.give_up)?;
         args.key.refuse_of_another_kind()?;
         args.refuse_of_a_renumbering()?;
-        mirror::roll_back_on(context, open(context, &args.live).await?, id).await
+        let session = open(context, &args.live).await?;
+        mirror::roll_back_on(context, session, (id, &args.give_up)).await
     }
 
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {
