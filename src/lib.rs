@@ -7,7 +7,7 @@
 //! main
 //! cli                    arguments, output, exit codes: one file per command, the only room that prints
 //! preflight   report     checks whether a cluster is ready, one file for each check · one HTML page of an operation
-//! renumber, dns          each creates a plan, compiles it into steps, and runs the steps on a live cluster
+//! renumber, dns, mirror  each creates a plan, compiles it into steps, and runs the steps on a live cluster
 //! deploy_lock            makes the API server reject changes by deploy pipelines
 //! audit                  finds where an address of an old range is still recorded
 //! inventory              what is in a cluster and in a DNS zone: objects, kinds, nodes, network plug-ins, webhooks, host names
@@ -64,6 +64,7 @@ pub mod host;
 pub mod inventory;
 pub mod ip;
 pub mod kube_api;
+pub mod mirror;
 pub mod nameserver;
 pub mod operation;
 #[doc(hidden)]

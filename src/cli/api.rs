@@ -109,3 +109,34 @@ impl MirrorKubeArgs {
         })
     }
 }
+
+/// How to reach the Kubernetes API of the source of a mirror operation, which is recorded in the mirror.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Kubernetes API of the source")]
+pub struct SourceKubeArgs {
+    /// The kubeconfig file of the source of a mirror operation [default: the kubeconfig file of the mirror, if
+    /// `--source-context` is given]
+    #[arg(long, value_name = "FILE")]
+    source_kubeconfig: Option<PathBuf>,
+    /// The context of the source of a mirror operation [default: the current context of its kubeconfig]
+    #[arg(long, value_name = "NAME")]
+    source_context: Option<String>,
+}
+
+impl SourceKubeArgs {
+    /// Returns the options to connect to the source, if a source is given. `mirror` contains the options for the mirror.
+    pub fn named(&self, mirror: &KubeArgs) -> Option<KubeArgs> {
+        let (mirror_kubeconfig, mirror_context) =
+            (self.source_kubeconfig.clone(), self.source_context.clone());
+        MirrorKubeArgs { mirror_kubeconfig, mirror_context }.named(mirror)
+    }
+
+    /// Refuses these options for an operation of another kind.
+    pub fn refuse_of_another_kind(&self) -> Result<(), Failure> {
+        if self.source_kubeconfig.is_none() && self.source_context.is_none() {
+            return Ok(());
+        }
+        Err(Failure::usage("`--source-kubeconfig` and `--source-context` are only for a mirror operation")
+            .hint("omit these options"))
+    }
+}

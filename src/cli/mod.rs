@@ -29,6 +29,7 @@ mod ip;
 mod ledger_args;
 mod lock;
 mod log;
+mod mirror;
 mod operation;
 mod panic;
 mod preflight;
@@ -109,6 +110,9 @@ enum Command {
     /// Point DNS names to a mirror of the cluster in stages, or back to the cluster
     #[command(subcommand)]
     Dns(dns::DnsCommand),
+    /// Copy the declared objects of namespaces to a mirror of the cluster, or remove the copies
+    #[command(subcommand)]
+    Mirror(mirror::MirrorCommand),
     /// List, show, report, resume, roll back and forget operations
     #[command(subcommand)]
     Operation(operation::OperationCommand),
@@ -299,6 +303,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Preflight(command) => preflight::run(context, command).await,
         Command::Renumber(command) => renumber::run(context, command).await,
         Command::Dns(command) => dns::run(context, command).await,
+        Command::Mirror(command) => mirror::run(context, command).await,
         Command::Operation(command) => operation::run(context, command).await,
         Command::Lock(args) => lock::lock(context, args).await,
         Command::Unlock(args) => lock::unlock(context, args).await,

@@ -4,6 +4,7 @@
 pub mod cutover;
 mod history;
 mod html;
+pub mod mirror;
 mod page;
 pub mod picture;
 mod ranges;

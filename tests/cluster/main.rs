@@ -34,5 +34,6 @@ mod large;
 mod ledger;
 mod live;
 mod lock;
+mod mirror;
 mod planted_records;
 mod refusals;

@@ -13,6 +13,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "report",
             "renumber",
             "dns",
+            "mirror",
             "deploy_lock",
             "preflight",
             "audit",
@@ -54,7 +55,21 @@ const LADDER: &[(&str, &[&str])] = &[
             "words",
         ],
     ),
-    ("report", &["renumber", "dns", "nameserver", "session", "operation", "survey", "store", "ip", "words"]),
+    (
+        "report",
+        &[
+            "renumber",
+            "dns",
+            "mirror",
+            "nameserver",
+            "session",
+            "operation",
+            "survey",
+            "store",
+            "ip",
+            "words",
+        ],
+    ),
     (
         "renumber",
         &[
@@ -86,6 +101,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "words",
         ],
     ),
+    ("mirror", &["inventory", "session", "operation", "store", "kube_api", "words"]),
     ("deploy_lock", &["kube_api"]),
     ("audit", &["session", "survey", "store", "kube_api", "host", "wire", "ip"]),
     (

@@ -39,6 +39,7 @@ impl OfKind for Cutovers {
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
+        args.source.refuse_of_another_kind()?;
         let gates = args.gates.settings();
         gates.resolve()?;
         let session = open(context, &args.live).await?;

@@ -3,9 +3,11 @@
 
 use super::cutover::Cutovers;
 use super::kind::OfKind;
+use super::mirror::Mirrors;
 use super::renumber::Renumberings;
 use super::rewrite::RangeRewrites;
 use crate::dns;
+use crate::mirror;
 use crate::operation::Listed;
 use crate::renumber::{plan, rewrite};
 use crate::session::Failure;
@@ -17,6 +19,7 @@ fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {
         plan::KIND => Some(&Renumberings),
         rewrite::KIND => Some(&RangeRewrites),
         dns::KIND => Some(&Cutovers),
+        mirror::KIND => Some(&Mirrors),
         _ => None,
     }
 }

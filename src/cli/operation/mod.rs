@@ -3,6 +3,7 @@
 mod cutover;
 mod kind;
 mod kinds;
+mod mirror;
 mod renumber;
 mod rewrite;
 
@@ -12,6 +13,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use self::kind::Next;
+use super::api::SourceKubeArgs;
 use super::dns::KeyArgs;
 use super::gates::GateArgs;
 use super::ledger_args::LedgerArgs;
@@ -102,6 +104,8 @@ pub struct ResumeArgs {
     gates: GateArgs,
     #[command(flatten)]
     key: KeyArgs,
+    #[command(flatten)]
+    source: SourceKubeArgs,
 }
 
 /// Roll back an operation

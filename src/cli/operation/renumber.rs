@@ -35,6 +35,7 @@ impl OfKind for Renumberings {
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
+        args.source.refuse_of_another_kind()?;
         Box::pin(resume(context, id, args)).await
     }
 

@@ -30,6 +30,7 @@ impl OfKind for RangeRewrites {
     }
 
     async fn resume(&self, context: &Context, id: &str, args: &ResumeArgs) -> Result<Outcome, Failure> {
+        args.source.refuse_of_another_kind()?;
         confirm_only(&args.live.confirm, &[], &[])?;
         args.live.renumber.refuse_of_another_kind()?;
         refuse_to_give_up(&args.give_up, id)?;

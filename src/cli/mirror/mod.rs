@@ -1,0 +1,203 @@
+//! `netsurgeon mirror`: copies the declared objects of namespaces to a mirror of the cluster, and removes the copies again.
+
+mod apply;
+mod plan;
+mod teardown;
+mod verify;
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::api::KubeArgs;
+use super::output::table;
+use super::run_args::RunArgs;
+use super::{Context, Outcome};
+use crate::mirror::run::{MirrorSession, Ran};
+use crate::mirror::{DryRun, Entry, KIND, Mirror, Planned};
+use crate::operation::{Plan, Status};
+use crate::session::{ClusterSession, Failure, give_up};
+use crate::words::counted;
+
+#[derive(Debug, Subcommand)]
+pub enum MirrorCommand {
+    Plan(plan::PlanArgs),
+    Apply(Box<apply::ApplyArgs>),
+    Verify(verify::VerifyArgs),
+    Teardown(teardown::TeardownArgs),
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, command: &MirrorCommand) -> Result<Outcome, Failure> {
+    match command {
+        MirrorCommand::Plan(args) => plan::run(context, args).await,
+        MirrorCommand::Apply(args) => apply::run(context, args).await,
+        MirrorCommand::Verify(args) => verify::run(context, args).await,
+        MirrorCommand::Teardown(args) => teardown::run(context, args).await,
+    }
+}
+
+/// Starts a session on the mirror.
+pub(super) async fn open(
+    context: &Context,
+    mirror: &KubeArgs,
+    run: &RunArgs,
+) -> Result<ClusterSession, Failure> {
+    // One object never stops the others.
+    ClusterSession::open(context.ui(), mirror.connect().await?, run.settings(usize::MAX)).await
+}
+
+/// The output of `mirror apply -o json` and `mirror teardown -o json`.
+#[derive(Serialize)]
+struct RunOutput<'a> {
+    version: u8,
+    /// `null` if the plan changes nothing, so there is no operation.
+    operation: Option<&'a str>,
+    digest: &'a str,
+    status: Option<Status>,
+    /// Number of steps that this run executed or undid.
+    done: usize,
+    /// The objects that were skipped, each with the reason.
+    skipped: Vec<SkippedOutput<'a>>,
+    /// The command that removes the copies.
+    rollback: Option<String>,
+}
+
+#[derive(Serialize)]
+struct SkippedOutput<'a> {
+    step: &'a str,
+    reason: &'a str,
+}
+
+/// Prints the result of a run.
+fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
+    let (id, status) = (&ran.recorded.operation, ran.recorded.summary.status);
+    let stuck = &ran.report.stuck;
+    let skipped =
+        stuck.iter().map(|stuck| SkippedOutput { step: &stuck.step.0, reason: &stuck.reason }).collect();
+    let rollback = (status != Status::RolledBack).then(|| format!("netsurgeon operation rollback {id}"));
+    let shown = RunOutput {
+        version: 1,
+        operation: Some(id),
+        digest: &ran.recorded.plan.digest,
+        status: Some(status),
+        done: ran.report.done,
+        skipped,
+        rollback,
+    };
+    context.output.data(&shown, |_| String::new())?;
+    let objects = counted(ran.report.done, "object", "objects");
+    let what = if status == Status::Done { "copied" } else { "removed or restored" };
+    context.output.progress(&format!("{id}: {status}; {objects} {what}"));
+    for stuck in stuck {
+        context.output.warn(&format!("skipped: {}: {}", stuck.step, stuck.reason));
+    }
+    if status == Status::Stuck {
+        let subjects = stuck.iter().map(|stuck| stuck.step.0.trim_start_matches("copy/"));
+        let options = give_up(subjects);
+        context.output.note(&format!(
+            "to end the rollback and leave these objects as they are: `netsurgeon operation rollback {id}{options}`"
+        ));
+    }
+    if status == Status::Done {
+        context
+            .output
+            .note(&format!("to remove the copies: `netsurgeon mirror teardown {id} --mirror-context NAME`"));
+    }
+    Ok(if stuck.is_empty() { Outcome::Done } else { Outcome::Findings })
+}
+
+/// Continues an operation, for `operation resume`.
+pub(in crate::cli) async fn resume_on(
+    context: &Context,
+    session: MirrorSession,
+    id: &str,
+) -> Result<Outcome, Failure> {
+    conclude(context, &session.resume(id).await?)
+}
+
+/// Rolls an operation back, for `mirror teardown` and `operation rollback`.
+pub(in crate::cli) async fn roll_back_on(
+    context: &Context,
+    session: ClusterSession,
+    (id, give_up): (&str, &[String]),
+) -> Result<Outcome, Failure> {
+    let session = MirrorSession::new(session, None).giving_up(give_up);
+    let known = session.read::<Mirror>(id).await?;
+    if known.summary.status == Status::RolledBack {
+        context
+            .output
+            .progress(&format!("the operation `{id}` was already rolled back; nothing was changed"));
+        return Ok(Outcome::Done);
+    }
+    session.ask(&format!("Remove the copies of `{id}` from the mirror?"))?;
+    conclude(context, &session.roll_back(id).await?)
+}
+
+/// Returns the id of the only operation of this kind that has not been rolled back, or the given id.
+async fn chosen(session: &ClusterSession, given: Option<&str>) -> Result<String, Failure> {
+    if let Some(id) = given {
+        return Ok(id.to_string());
+    }
+    let listed = session.listed(KIND).await?;
+    let is_there = |status: Status| !matches!(status, Status::RolledBack | Status::Removing);
+    let found: Vec<_> = listed.into_iter().filter(|one| is_there(one.summary.status)).collect();
+    match found.as_slice() {
+        [one] => Ok(one.operation.clone()),
+        [] => Err(Failure::refused("the mirror has no copies of a mirror operation")
+            .hint("`netsurgeon operation list` lists the operations of a cluster")),
+        more => {
+            let list: Vec<String> = more.iter().map(|one| format!("`{}`", one.operation)).collect();
+            Err(Failure::usage(format!("the mirror has several mirror operations: {}", list.join(", ")))
+                .hint("give the id of an operation; remove the newest first"))
+        }
+    }
+}
+
+/// Returns a table of the objects. Objects that are the same are only counted.
+fn describe(plan: &Plan<Mirror>) -> String {
+    let shown = plan.work.objects.iter().filter(|entry| entry.action != Planned::Same);
+    let row = |entry: &Entry| {
+        let dry_run = match entry.dry_run {
+            Some(DryRun::Accepted) => "accepted",
+            Some(DryRun::Refused) => "refused",
+            Some(DryRun::Unchecked) => "not checked",
+            None => "-",
+        };
+        let passive = entry.passive.as_ref().map(|_| "passive".to_string());
+        let notes = [passive, entry.reason.clone(), entry.detail.clone()];
+        let fields = (!entry.fields.is_empty()).then(|| entry.fields.join(", "));
+        let notes: Vec<String> = notes.into_iter().flatten().chain(fields).collect();
+        [
+            entry.object.to_string(),
+            entry.action.name().to_string(),
+            dry_run.to_string(),
+            if notes.is_empty() { "-".to_string() } else { notes.join(": ") },
+        ]
+    };
+    table(["OBJECT", "ACTION", "DRY RUN", "NOTE"], shown.map(row))
+}
+
+/// Returns a summary of a plan.
+fn summary(plan: &Plan<Mirror>) -> String {
+    let work = &plan.work;
+    let counts = work.counts();
+    let of = |action| counts.get(&action).copied().unwrap_or_default();
+    let counted_actions: Vec<String> =
+        Planned::ALL.into_iter().map(|action| format!("{} {}", of(action), action.name())).collect();
+    let mut lines = vec![
+        format!("namespaces {}: {}", work.namespaces.join(", "), counted_actions.join(", ")),
+        format!(
+            "dry run: {} accepted, {} refused, {} not checked, because their namespace does not exist yet",
+            work.dry_runs(DryRun::Accepted),
+            work.dry_runs(DryRun::Refused),
+            work.dry_runs(DryRun::Unchecked)
+        ),
+    ];
+    let passive = work.objects.iter().filter(|entry| entry.passive.is_some()).count();
+    if passive > 0 {
+        let objects = counted(passive, "CronJob is", "CronJobs are");
+        lines.push(format!("{objects} suspended in the mirror"));
+    }
+    lines.push(format!("digest {}", plan.digest));
+    lines.join("\n")
+}

@@ -1,0 +1,94 @@
+//! `netsurgeon mirror plan`: plans which objects the mirror gets.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{describe, summary};
+use crate::cli::api::{KubeArgs, MirrorKubeArgs};
+use crate::cli::file::{Readers, write_file};
+use crate::cli::{Context, Outcome};
+use crate::kube_api::ReadOnly;
+use crate::mirror::ledger::created;
+use crate::mirror::reader::{MirrorOptions, MirrorReader};
+use crate::session::{ExitKind, Failure};
+use crate::words::pasted;
+
+/// Plan which objects of the cluster are copied to its mirror
+///
+/// Reads the declared objects of the namespaces in the cluster (the source) and in the mirror, and compares them. Changes nothing:
+/// to check a change, the command sends a dry run to the mirror. A change whose namespace does not exist yet cannot be checked; the
+/// plan counts it.
+///
+/// Each object has one action. `create`: the mirror gets a copy. `update`: an earlier mirror operation created the copy, and the
+/// source has changed. `same`: the mirror has the copy. `conflict`: the mirror has another object of this name, or another client
+/// changed the copy; nothing is changed. `left out`: the object is not copied, for the reason that the plan names.
+///
+/// A copy has no field that belongs to one cluster, such as addresses, node ports, owners, finalizers and status. A CronJob is
+/// suspended. Jobs, bare Pods, StatefulSets and PersistentVolumeClaims are not copied. A Deployment or a DaemonSet that no Service
+/// selects is copied only with `--run`, because its Pods could do the same work in both clusters.
+///
+/// The plan contains only references to objects, and no content. `--save` writes the plan to a file, and `-o json` prints it. Review
+/// it, then run `mirror apply --plan FILE --approve DIGEST`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon mirror plan -n shop --mirror-context green --save plan.json
+  netsurgeon mirror plan -n shop,pay --mirror-kubeconfig green.conf \\
+      --run shop/worker
+  netsurgeon mirror plan -n shop --mirror-context green -o json \\
+      | jq '.objects[] | select(.action == \"conflict\")'")]
+pub struct PlanArgs {
+    /// The namespaces to copy; can be repeated, or a list separated by commas
+    #[arg(short, long = "namespace", value_name = "NAMESPACE", value_delimiter = ',', required = true)]
+    namespaces: Vec<String>,
+    /// Copy this Deployment or DaemonSet although no Service selects its Pods; can be repeated, or a list separated by commas
+    #[arg(long, value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    run: Vec<String>,
+    /// Give the copies of Services the same node ports
+    #[arg(long)]
+    keep_node_ports: bool,
+    /// Also write the plan to this file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    #[command(flatten)]
+    kube: KubeArgs,
+    #[command(flatten)]
+    mirror: MirrorKubeArgs,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
+    let of_mirror = args.mirror.required(&args.kube)?;
+    let (source, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
+    let (source, mirror) = (source?, mirror?);
+    let (ours, unread) = created(&mirror).await?;
+    for (operation, why) in unread {
+        context.output.warn(&format!(
+            "the record of the mirror operation `{operation}` cannot be read, so its copies count as objects of other clients: {why}"
+        ));
+    }
+    let mut namespaces = args.namespaces.clone();
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    let options =
+        MirrorOptions { namespaces, keep_node_ports: args.keep_node_ports, run: args.run.clone(), ours };
+    let plan = MirrorReader::new(ReadOnly::new(source), ReadOnly::new(mirror), options).plan().await?;
+    for kind in &plan.work.kinds_left_out {
+        context.output.warn(&format!("not in the plan: {}: {}", kind.resource, kind.reason));
+    }
+    if let Some(path) = &args.save {
+        let text = serde_json::to_vec_pretty(&plan).map_err(|error| Failure::new(ExitKind::Bug, error))?;
+        write_file(path, &text, Readers::Owner)?;
+        context.output.note(&format!("the plan was written to `{}`", path.display()));
+    }
+    context.output.data(&plan, |_| describe(&plan))?;
+    context.output.progress(&summary(&plan));
+    if let Some(path) = &args.save {
+        let path = pasted(path);
+        context
+            .output
+            .note(&format!("next: `netsurgeon mirror apply --plan {path}`, with the same clusters"));
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,88 @@
+//! `netsurgeon mirror verify`: compares the copies of a plan or an operation with the source and the mirror as they are now.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::chosen;
+use crate::cli::api::{KubeArgs, MirrorKubeArgs};
+use crate::cli::output::table;
+use crate::cli::{Context, Outcome};
+use crate::kube_api::ReadOnly;
+use crate::mirror::Mirror;
+use crate::mirror::verify::{CopyState, Verified, verify};
+use crate::operation::Plan;
+use crate::session::{ClusterSession, Failure, Settings};
+
+/// Check that the mirror has every planned copy, and that no passive copy is active
+///
+/// Compares each copy with the object of the source as it is now. Changes nothing. The exit status is 3 if a copy is missing or
+/// different, if a CronJob is not suspended in the mirror, or if an object could not be read.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon mirror verify --mirror-context green
+  netsurgeon mirror verify mirror-20261121T083915Z-3f2a --mirror-context green
+  netsurgeon mirror verify --plan plan.json --mirror-context green -o json \\
+      | jq '.objects[] | select(.state != \"equal\")'")]
+pub struct VerifyArgs {
+    /// Id of the operation [default: the only mirror operation that was not rolled back]
+    #[arg(value_name = "ID", conflicts_with = "plan")]
+    operation: Option<String>,
+    /// A saved plan
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    #[command(flatten)]
+    kube: KubeArgs,
+    #[command(flatten)]
+    mirror: MirrorKubeArgs,
+}
+
+/// The output of `mirror verify -o json`.
+#[derive(Serialize)]
+struct VerifyOutput<'a> {
+    version: u8,
+    digest: &'a str,
+    equal: usize,
+    objects: &'a [Verified],
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failure> {
+    let of_mirror = args.mirror.required(&args.kube)?;
+    let (source, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
+    let (source, mirror) = (source?, mirror?);
+    let plan: Plan<Mirror> = match &args.plan {
+        Some(path) => Plan::read(path)?,
+        None => {
+            let session = ClusterSession::open(context.ui(), mirror.clone(), Settings::default()).await?;
+            let id = chosen(&session, args.operation.as_deref()).await?;
+            session.read(&id).await?.plan
+        }
+    };
+    let found = verify(&ReadOnly::new(source), &ReadOnly::new(mirror), &plan).await?;
+    let equal = found.iter().filter(|one| one.state == CopyState::Equal).count();
+    let shown = VerifyOutput { version: 1, digest: &plan.digest, equal, objects: &found };
+    context.output.data(&shown, |_| describe(&found))?;
+    context.output.progress(&format!("{equal} of {} copies are equal", found.len()));
+    Ok(if equal == found.len() { Outcome::Done } else { Outcome::Findings })
+}
+
+/// Returns a table of the copies that are not equal.
+fn describe(found: &[Verified]) -> String {
+    let row = |one: &Verified| {
+        let state = match one.state {
+            CopyState::Equal => "equal",
+            CopyState::Missing => "missing",
+            CopyState::Different => "different",
+            CopyState::Active => "active, must be passive",
+            CopyState::SourceMissing => "missing in the source",
+            CopyState::Unknown => "unknown",
+        };
+        let note = one.error.clone().unwrap_or_else(|| one.fields.join(", "));
+        [one.object.clone(), state.to_string(), note]
+    };
+    let other = found.iter().filter(|one| one.state != CopyState::Equal);
+    table(["OBJECT", "STATE", "NOTE"], other.map(row))
+}

@@ -1,0 +1,62 @@
+//! A client that cannot change its cluster, for plans and for clusters that are only a source.
+
+use serde_json::Value;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::lists::Keep;
+use super::{Cluster, ClusterError, Collection, FieldApply, ObjectRef, ServedKinds};
+
+/// A client for the API of one cluster that only reads. It can send dry runs, which store nothing.
+#[derive(Clone)]
+pub struct ReadOnly(Cluster);
+
+impl ReadOnly {
+    /// Returns a client that only reads.
+    pub fn new(cluster: Cluster) -> Self {
+        Self(cluster)
+    }
+
+    /// Returns the URL of the API server.
+    pub fn server(&self) -> &str {
+        self.0.server()
+    }
+
+    /// Returns the identity of the cluster, see [`Cluster::identity`].
+    pub async fn identity(&self) -> Result<String, ClusterError> {
+        self.0.identity().await
+    }
+
+    /// Returns all served kinds, see [`Cluster::served_kinds`].
+    pub async fn served_kinds(&self) -> Result<ServedKinds, ClusterError> {
+        self.0.served_kinds().await
+    }
+
+    /// Reads an object, see [`Cluster::get`].
+    pub async fn get(&self, object: &ObjectRef<'_>) -> Result<Option<Value>, ClusterError> {
+        self.0.get(object).await
+    }
+
+    /// Reads all objects of a kind, see [`Cluster::list_as`].
+    pub async fn list_as<T>(
+        &self,
+        collection: &Collection<'_>,
+        keep: Keep<'_, Value, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.0.list_as(collection, keep).await
+    }
+
+    /// Reads the metadata of all objects of a kind, see [`Cluster::list_metadata`].
+    pub async fn list_metadata(&self, collection: &Collection<'_>) -> Result<Vec<ObjectMeta>, ClusterError> {
+        self.0.list_metadata(collection).await
+    }
+
+    /// Sends an apply as a dry run, see [`Cluster::try_apply_fields`].
+    pub async fn try_apply_fields(
+        &self,
+        manifest: &Value,
+        options: FieldApply<'_>,
+    ) -> Result<Value, ClusterError> {
+        self.0.try_apply_fields(manifest, options).await
+    }
+}

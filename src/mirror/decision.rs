@@ -1,0 +1,231 @@
+//! Decides what happens to one object, from the object, the object of the mirror, and the objects around it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::copy::{Shape, copy};
+use super::difference::{Change, changes};
+use super::left_out::{self, Reason};
+use crate::inventory::text;
+use crate::kube_api::ServedKind;
+
+/// What the decisions depend on, in addition to the objects.
+#[derive(Debug, Clone, Default)]
+pub struct Around {
+    /// Whether copies of Services have the same node ports.
+    pub keep_node_ports: bool,
+    /// Workloads to copy although no Service selects them, as `NAMESPACE/NAME`.
+    pub run: BTreeSet<String>,
+    /// The selectors of the source's Services, with their namespaces.
+    pub selectors: Vec<(String, BTreeMap<String, String>)>,
+    /// Objects whose replicas an autoscaler sets, as kind, namespace and name.
+    pub scaled: BTreeSet<(String, String, String)>,
+    /// Uids of the objects that mirror operations created in the mirror.
+    pub ours: BTreeSet<String>,
+    /// Namespaces that the mirror is deleting.
+    pub terminating: BTreeSet<String>,
+}
+
+/// What happens to an object.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Decision {
+    /// The object is not copied.
+    LeftOut(Reason),
+    /// The mirror has another object.
+    Conflict(Reason),
+    /// The mirror has no such object.
+    Create(Value),
+    /// The mirror has the copy.
+    Same,
+    /// The object of the mirror differs from the copy, which is the first value. Only a dry run shows whether an apply changes it.
+    Differs(Value, Vec<Change>),
+}
+
+/// Kinds of workloads that can do their work in both clusters, as `GROUP/PLURAL`.
+const WORKLOADS: [&str; 2] = ["apps/deployments", "apps/daemonsets"];
+
+impl Around {
+    /// Returns what changes the copy of an object.
+    pub(super) fn shape(&self, object: &Value) -> Shape {
+        let key = (
+            text(object, "/kind").to_string(),
+            text(object, "/metadata/namespace").to_string(),
+            text(object, "/metadata/name").to_string(),
+        );
+        Shape { keep_node_ports: self.keep_node_ports, is_scaled: self.scaled.contains(&key) }
+    }
+
+    /// Decides what happens to an object of the source. `live`: the object of the mirror with this name.
+    pub(super) fn decide(&self, kind: &str, object: &Value, live: Option<&Value>) -> Decision {
+        if let Some(reason) = left_out::left_out(kind, object) {
+            return Decision::LeftOut(reason);
+        }
+        if WORKLOADS.contains(&kind) && !self.is_to_run(object) {
+            return Decision::LeftOut(left_out::NO_SERVICE);
+        }
+        if self.terminating.contains(text(object, "/metadata/namespace")) {
+            return Decision::Conflict(left_out::NAMESPACE_TERMINATING);
+        }
+        let manifest = copy(kind, object, self.shape(object));
+        let Some(live) = live else { return Decision::Create(manifest) };
+        if live.pointer("/metadata/deletionTimestamp").is_some_and(Value::is_string) {
+            return Decision::Conflict(left_out::TERMINATING);
+        }
+        let changes = changes(&manifest, live);
+        if changes.is_empty() { Decision::Same } else { Decision::Differs(manifest, changes) }
+    }
+
+    /// Returns whether an object of the mirror was created by a mirror operation.
+    pub(super) fn is_ours(&self, live: &Value) -> bool {
+        self.ours.contains(text(live, "/metadata/uid"))
+    }
+
+    /// Returns whether a workload runs in the mirror: a Service selects its Pods, or the operator names it.
+    fn is_to_run(&self, workload: &Value) -> bool {
+        let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
+        if self.run.contains(&format!("{namespace}/{name}")) {
+            return true;
+        }
+        let labels = workload.pointer("/spec/template/metadata/labels");
+        let has = |(key, value): (&String, &String)| {
+            labels.and_then(|labels| labels.get(key)).and_then(Value::as_str) == Some(value)
+        };
+        let mut own = self.selectors.iter().filter(|(of, _)| of == namespace);
+        own.any(|(_, selector)| !selector.is_empty() && selector.iter().all(has))
+    }
+}
+
+/// A kind that the source serves, and the version in which it is copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KindPair {
+    /// The kind, as `GROUP/PLURAL`.
+    pub resource: String,
+    /// The kind as the source serves it, in the version in which it is copied.
+    pub kind: ServedKind,
+    /// Whether the mirror serves this version.
+    pub is_served: bool,
+}
+
+impl KindPair {
+    /// Returns the API version, for example `apps/v1`.
+    pub fn api_version(&self) -> String {
+        let ServedKind { group, version, .. } = &self.kind;
+        if group.is_empty() { version.clone() } else { format!("{group}/{version}") }
+    }
+}
+
+/// Returns the namespaced kinds of the source, each in the first version that both clusters serve. The mirror's preferred version
+/// comes first.
+pub(super) fn pairs(source: &[ServedKind], mirror: &[ServedKind]) -> Vec<KindPair> {
+    let is_same =
+        |one: &ServedKind, other: &ServedKind| one.group == other.group && one.plural == other.plural;
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for first in source.iter().filter(|kind| kind.is_namespaced) {
+        if !seen.insert((first.group.clone(), first.plural.clone())) {
+            continue;
+        }
+        let versions = mirror.iter().filter(|kind| is_same(kind, first));
+        let both = versions.filter_map(|kind| {
+            source.iter().find(|other| is_same(other, first) && other.version == kind.version)
+        });
+        let both = both.map(|kind| (kind, true)).next();
+        let (kind, is_served) = both.unwrap_or((first, false));
+        let resource = format!("{}/{}", kind.group, kind.plural);
+        found.push(KindPair { resource, kind: kind.clone(), is_served });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment(labels: Value) -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"},
+               "spec": {"replicas": 2, "template": {"metadata": {"labels": labels}}}})
+    }
+
+    fn around(selector: &[(&str, &str)]) -> Around {
+        let selector = selector.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        Around { selectors: vec![("shop".to_string(), selector)], ..Around::default() }
+    }
+
+    #[test]
+    fn workload_without_a_service_needs_a_word() {
+        let object = deployment(json!({"app": "web", "tier": "front"}));
+        let code = |around: &Around| match around.decide("apps/deployments", &object, None) {
+            Decision::LeftOut(reason) => reason.code,
+            Decision::Create(_) => "create",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(code(&around(&[("app", "web")])), "create");
+        assert_eq!(code(&around(&[("app", "api")])), "no-service");
+        assert_eq!(code(&around(&[])), "no-service", "a Service without a selector selects no Pod");
+        let elsewhere = Around {
+            selectors: vec![("pay".to_string(), [("app".to_string(), "web".to_string())].into())],
+            ..Around::default()
+        };
+        assert_eq!(code(&elsewhere), "no-service");
+        let named = Around { run: ["shop/web".to_string()].into(), ..Around::default() };
+        assert_eq!(code(&named), "create");
+    }
+
+    #[test]
+    fn live_object_decides_the_action() {
+        let object = deployment(json!({"app": "web"}));
+        let all = around(&[("app", "web")]);
+        let mut live = object.clone();
+        live["metadata"]["uid"] = json!("7");
+        assert_eq!(all.decide("apps/deployments", &object, Some(&live)), Decision::Same);
+        live["spec"]["replicas"] = json!(3);
+        let Decision::Differs(_, changes) = all.decide("apps/deployments", &object, Some(&live)) else {
+            panic!("the replicas differ");
+        };
+        assert_eq!(changes.iter().map(Change::field).collect::<Vec<_>>(), ["spec.replicas"]);
+        let scaled = [("Deployment".to_string(), "shop".to_string(), "web".to_string())].into();
+        let scaled = Around { scaled, ..all.clone() };
+        assert_eq!(scaled.decide("apps/deployments", &object, Some(&live)), Decision::Same);
+        live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let decided = all.decide("apps/deployments", &object, Some(&live));
+        assert_eq!(decided, Decision::Conflict(left_out::TERMINATING));
+        let terminating = Around { terminating: ["shop".to_string()].into(), ..all };
+        let decided = terminating.decide("apps/deployments", &object, None);
+        assert_eq!(decided, Decision::Conflict(left_out::NAMESPACE_TERMINATING));
+    }
+
+    #[test]
+    fn kinds_are_copied_in_a_version_of_both_clusters() {
+        let kind = |group: &str, version: &str, plural: &str| ServedKind {
+            group: group.to_string(),
+            version: version.to_string(),
+            kind: plural.to_string(),
+            plural: plural.to_string(),
+            is_namespaced: true,
+            verbs: BTreeSet::new(),
+        };
+        let source = [
+            kind("autoscaling", "v1", "hpas"),
+            kind("autoscaling", "v2", "hpas"),
+            kind("old.io", "v1", "xs"),
+            kind("", "v1", "pods"),
+        ];
+        let mirror = [kind("autoscaling", "v2", "hpas"), kind("old.io", "v2", "xs"), kind("", "v1", "pods")];
+        let found: Vec<_> = pairs(&source, &mirror)
+            .into_iter()
+            .map(|pair| (pair.resource.clone(), pair.api_version(), pair.is_served))
+            .collect();
+        let expected = [
+            ("autoscaling/hpas", "autoscaling/v2", true),
+            ("old.io/xs", "old.io/v1", false),
+            ("/pods", "v1", true),
+        ];
+        let expected: Vec<_> = expected
+            .map(|(resource, version, served)| (resource.to_string(), version.to_string(), served))
+            .into();
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,272 @@
+//! The environment of a mirror operation: reads objects from the source, and writes their copies to the mirror.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::copy::copy;
+use super::difference::{Change, MANAGER, get, has_value, is_applied, set};
+use super::ledger::created_uid;
+use super::left_out::left_out;
+use super::namespace_content::first_object;
+use super::reader::{differing, planned_object};
+use super::refusal::{fault, is_stale};
+use super::strip::strip;
+use super::work::{Copy, Planned};
+use crate::inventory::text;
+use crate::kube_api::{Cluster, ClusterError, FieldApply, ReadOnly, Replaces};
+use crate::operation::{
+    Answer, Applied, Doing, Environment, Manual, NoWait, Observed, Records, State, StepFault, Wait,
+};
+use crate::store::Revision;
+
+/// Maximum size of the previous values that a record contains, in bytes of JSON. The record of an operation is a ConfigMap.
+const MOST_RECORDED: usize = 8 << 10;
+
+/// Both clusters.
+pub(super) struct Clusters<'a> {
+    /// The source. A rollback does not need it.
+    pub source: Option<&'a ReadOnly>,
+    pub mirror: &'a Cluster,
+}
+
+/// The state of an object of the mirror before its step.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Before {
+    /// Whether the object did not exist.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    absent: bool,
+    /// The fields that the step changes, with their values. `None` if the values are not recorded, because the object is a Secret
+    /// or the values are too large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    changes: Option<Vec<Change>>,
+}
+
+impl Before {
+    fn of(doing: &Doing<'_, Copy>) -> Self {
+        serde_json::from_value(doing.before.clone()).unwrap_or_default()
+    }
+}
+
+impl Clusters<'_> {
+    async fn live(&self, effect: &Copy) -> Result<Option<Value>, StepFault> {
+        let found = self.mirror.get(&effect.object.object()).await;
+        found.map_err(|error| fault(&error, effect.object.is_secret()))
+    }
+
+    /// Reads the object of the source again, and returns its copy.
+    async fn copy(&self, effect: &Copy) -> Result<Value, StepFault> {
+        let source = self.source.ok_or_else(|| StepFault::Halt("the source is not connected".to_string()))?;
+        let found = planned_object(source, &effect.object.object(), &effect.uid).await;
+        let found = found.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        let Some(found) = found else {
+            return Err(StepFault::Skip(
+                "the source has deleted or replaced the object since the plan".to_string(),
+            ));
+        };
+        if let Some(reason) = left_out(&effect.object.resource, &found) {
+            let text = reason.text;
+            return Err(StepFault::Skip(format!(
+                "the object of the source has changed since the plan: {text}"
+            )));
+        }
+        Ok(copy(&effect.object.resource, &found, effect.shape))
+    }
+
+    /// Returns the fields of a copy that have other values in the mirror.
+    async fn differing(&self, effect: &Copy, copy: &Value, live: &Value) -> Result<Vec<Change>, StepFault> {
+        let mirror = ReadOnly::new(self.mirror.clone());
+        let found = differing(&mirror, copy, live).await;
+        found.map_err(|error| fault(&error, effect.object.is_secret()))
+    }
+
+    /// Returns the uid of the object that the step created. If the process that created it could not record this, the object is the
+    /// one that netsurgeon applied and that did not exist before.
+    fn created(doing: &Doing<'_, Copy>, live: &Value) -> Option<String> {
+        if let Some(uid) = created_uid(&doing.made) {
+            return Some(uid);
+        }
+        let is_ours = doing.made.is_null() && Before::of(doing).absent && is_applied(live);
+        is_ours.then(|| text(live, "/metadata/uid").to_string())
+    }
+
+    async fn create(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+        let effect = doing.effect;
+        if let Some(live) = self.live(effect).await? {
+            // An own request can have created it, whose answer was lost.
+            let uid = Self::created(doing, &live).ok_or_else(|| another_client_created(effect))?;
+            return Ok(Applied::Made(json!({"uid": uid, "created": true})));
+        }
+        let manifest = self.copy(effect).await?;
+        doing.fence.still_ours().await?;
+        let options = FieldApply { manager: MANAGER, replaces: Replaces::Nothing };
+        match self.mirror.apply_fields(&manifest, options).await {
+            Ok(made) => Ok(Applied::Made(json!({"uid": text(&made, "/metadata/uid"), "created": true}))),
+            Err(ClusterError::Conflict { reason, .. }) if is_stale(&reason) => {
+                Err(another_client_created(effect))
+            }
+            Err(error) => Err(fault(&error, effect.object.is_secret())),
+        }
+    }
+
+    async fn update(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+        let effect = doing.effect;
+        let (live, manifest) = (self.planned_live(effect).await?, self.copy(effect).await?);
+        let made = json!({"uid": text(&live, "/metadata/uid")});
+        let changes = self.differing(effect, &manifest, &live).await?;
+        if changes.is_empty() {
+            return Ok(Applied::Made(made));
+        }
+        if let Some(recorded) = Before::of(doing).changes
+            && recorded != changes
+        {
+            return Err(StepFault::Skip(
+                "the object has changed since its previous values were recorded; create a new plan"
+                    .to_string(),
+            ));
+        }
+        doing.fence.still_ours().await?;
+        let version = text(&live, "/metadata/resourceVersion");
+        let options = FieldApply { manager: MANAGER, replaces: Replaces::Version(version) };
+        let applied = self.mirror.apply_fields(&manifest, options).await;
+        applied.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        Ok(Applied::Made(made))
+    }
+
+    /// Returns the object of the mirror that an update changes.
+    async fn planned_live(&self, effect: &Copy) -> Result<Value, StepFault> {
+        let live = self.live(effect).await?;
+        let is_planned = |live: &Value| Some(text(live, "/metadata/uid")) == effect.mirror_uid.as_deref();
+        live.filter(is_planned).ok_or_else(|| {
+            StepFault::Skip("another client has deleted or replaced the object since the plan".to_string())
+        })
+    }
+
+    /// Deletes the object that the step created.
+    async fn delete(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+        let effect = doing.effect;
+        let Some(live) = self.live(effect).await? else { return Ok(Applied::NOTHING) };
+        let uid = Self::created(doing, &live);
+        let Some(uid) = uid.filter(|uid| uid == text(&live, "/metadata/uid")) else {
+            return Err(StepFault::Skip("another client has replaced the object".to_string()));
+        };
+        if effect.object.resource == "/namespaces" {
+            let other = first_object(self.mirror, &effect.object.name).await;
+            let other = other.map_err(|error| fault(&error, false))?;
+            if let Some(other) = other {
+                return Err(StepFault::Skip(format!("the namespace contains another object: {other}")));
+            }
+        }
+        doing.fence.still_ours().await?;
+        let deleted = self.mirror.delete(&effect.object.object(), Some(&uid)).await;
+        deleted.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        Ok(Applied::NOTHING)
+    }
+
+    /// Restores the previous values of the fields that an update changed.
+    async fn restore(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+        let effect = doing.effect;
+        let Some(changes) = Before::of(doing).changes else {
+            return Err(StepFault::Skip(
+                "its previous values are not recorded, so it keeps the values of the copy".to_string(),
+            ));
+        };
+        if self.live(effect).await?.is_none() {
+            return Ok(Applied::NOTHING);
+        }
+        let live = self.planned_live(effect).await?;
+        let mut manifest = strip(&effect.object.resource, &live, true);
+        let (mut due, mut foreign) = (false, Vec::new());
+        for change in &changes {
+            let now = get(&live, &change.path);
+            if now == change.from.as_ref() {
+                continue;
+            }
+            if has_value(now, change.to.as_ref()) {
+                due = true;
+                set(&mut manifest, &change.path, change.from.as_ref());
+            } else {
+                foreign.push(change.field());
+            }
+        }
+        if due {
+            doing.fence.still_ours().await?;
+            let version = text(&live, "/metadata/resourceVersion");
+            let options = FieldApply { manager: MANAGER, replaces: Replaces::Version(version) };
+            let applied = self.mirror.apply_fields(&manifest, options).await;
+            applied.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        }
+        if foreign.is_empty() {
+            return Ok(Applied::NOTHING);
+        }
+        Err(StepFault::Skip(format!("another client has changed these fields: {}", foreign.join(", "))))
+    }
+}
+
+fn another_client_created(effect: &Copy) -> StepFault {
+    StepFault::Skip(format!("another client has created {} since the plan", effect.object))
+}
+
+#[async_trait]
+impl Environment<Copy> for Clusters<'_> {
+    async fn before(&self, doing: &Doing<'_, Copy>) -> Result<Value, StepFault> {
+        let effect = doing.effect;
+        if effect.action == Planned::Create {
+            let absent = self.live(effect).await?.is_none();
+            return Ok(json!(Before { absent, changes: None }));
+        }
+        let (live, manifest) = (self.planned_live(effect).await?, self.copy(effect).await?);
+        let changes = self.differing(effect, &manifest, &live).await?;
+        let is_small = json!(changes).to_string().len() <= MOST_RECORDED;
+        let changes = (is_small && !effect.object.is_secret()).then_some(changes);
+        Ok(json!(Before { absent: false, changes }))
+    }
+
+    async fn apply(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+        match (doing.effect.action, doing.back) {
+            (Planned::Update, false) => self.update(doing).await,
+            (_, false) => self.create(doing).await,
+            (Planned::Update, true) => self.restore(doing).await,
+            (_, true) => self.delete(doing).await,
+        }
+    }
+
+    async fn observe(&self, doing: &Doing<'_, Copy>) -> Result<Observed, StepFault> {
+        let effect = doing.effect;
+        if effect.action == Planned::Update {
+            // An update and its rollback compare the fields themselves.
+            return Ok(Observed::NotDone);
+        }
+        let Some(live) = self.live(effect).await? else {
+            return Ok(if doing.back { Observed::Done(Value::Null) } else { Observed::NotDone });
+        };
+        let uid = text(&live, "/metadata/uid");
+        let is_ours = Self::created(doing, &live).is_some_and(|created| created == uid);
+        let is_going = !text(&live, "/metadata/deletionTimestamp").is_empty();
+        Ok(match (doing.back, is_ours) {
+            (true, true) if is_going => Observed::Done(Value::Null),
+            (true, true) => Observed::NotDone,
+            (false, true) => Observed::Done(json!({"uid": uid, "created": true})),
+            (_, false) => Observed::Changed(format!("another client has created {}", effect.object)),
+        })
+    }
+
+    /// Deletes an object that arrived after another process had rolled its step back.
+    async fn take_back(&self, doing: &Doing<'_, Copy>, _: Option<Revision>) -> Result<bool, StepFault> {
+        let is_undone = (doing.records)(doing.step).is_some_and(|record| record.state == State::UndoDone);
+        let (Some(uid), true, false) = (created_uid(&doing.made), is_undone, doing.back) else {
+            return Ok(false);
+        };
+        let deleted = self.mirror.delete(&doing.effect.object.object(), Some(&uid)).await;
+        deleted.map_err(|error| fault(&error, doing.effect.object.is_secret()))?;
+        Ok(true)
+    }
+
+    async fn wait(&self, wait: &Wait<NoWait>, _: Records<'_>) -> Result<(), StepFault> {
+        match wait.kind {}
+    }
+
+    async fn manual(&self, manual: &Manual, _back: bool) -> Result<Answer, StepFault> {
+        Err(StepFault::Halt(format!("a mirror operation has no manual step: {}", manual.what)))
+    }
+}

@@ -1,0 +1,175 @@
+//! Which objects of the source are not copied, each with a code and the reason.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use crate::inventory::kinds::is_made_anew;
+use crate::inventory::{list, text};
+
+/// Why an object is not copied, or not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reason {
+    /// Code for programs.
+    pub code: &'static str,
+    /// The reason for people.
+    pub text: &'static str,
+}
+
+const fn reason(code: &'static str, text: &'static str) -> Reason {
+    Reason { code, text }
+}
+
+pub(super) const BEING_DELETED: Reason = reason("being-deleted", "it is being deleted");
+pub(super) const DEFAULT_ACCOUNT: Reason =
+    reason("default-account", "every namespace has it; its pull secrets are not copied yet");
+pub(super) const OF_EVERY_NAMESPACE: Reason = reason("of-every-namespace", "every namespace has it");
+pub(super) const CONTROLLED: Reason = reason("controlled", "a controller creates it from another object");
+pub(super) const OWNED_BY_POD: Reason =
+    reason("owned-by-pod", "a Pod or a Node owns it, as with the lock of a process");
+pub(super) const TOKEN: Reason =
+    reason("service-account-token", "the source signed the token, so the mirror does not accept it");
+pub(super) const LEADER_LOCK: Reason = reason("leader-lock", "a process of the source holds it as its lock");
+pub(super) const FINISHED_JOB: Reason = reason("finished-job", "a copy would run again");
+pub(super) const UNFINISHED_JOB: Reason =
+    reason("unfinished-job", "a copy would run at the same time in both clusters");
+pub(super) const BARE_POD: Reason =
+    reason("bare-pod", "no controller owns it, so a copy would run in both clusters");
+pub(super) const MANUAL_ENDPOINTS: Reason =
+    reason("manual-endpoints", "no controller writes it; copies of its addresses are not supported yet");
+pub(super) const KIND_NOT_COPIED: Reason = reason("kind-not-copied", "objects of this kind are not copied");
+pub(super) const NOT_SERVED: Reason = reason("not-served", "the mirror serves no version of this kind");
+pub(super) const NO_SERVICE: Reason = reason(
+    "no-service",
+    "no Service selects its Pods, so they could do the same work in both clusters; to copy it: `--run NAMESPACE/NAME`",
+);
+
+/// Codes of conflicts.
+pub(super) const EXISTS: Reason =
+    reason("exists", "the mirror has another object of this name, which no mirror operation created");
+pub(super) const TERMINATING: Reason = reason("terminating", "the object of the mirror is being deleted");
+pub(super) const NAMESPACE_TERMINATING: Reason =
+    reason("namespace-terminating", "the namespace of the mirror is being deleted");
+pub(super) const OTHER_MANAGER: Reason =
+    reason("other-manager", "another client has changed the fields in the mirror");
+
+/// The annotation of a leader lock (`LeaderElectionRecordAnnotationKey`, `client-go/tools/leaderelection/resourcelock`).
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+
+/// Returns why an object is not copied, from the object alone; `None` if it is copied. `kind`: `GROUP/PLURAL`.
+pub(super) fn left_out(kind: &str, object: &Value) -> Option<Reason> {
+    if object.pointer("/metadata/deletionTimestamp").is_some_and(Value::is_string) {
+        return Some(BEING_DELETED);
+    }
+    let metadata = object.get("metadata").cloned().unwrap_or_default();
+    let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap_or_default();
+    if metadata.annotations.iter().flatten().any(|(name, _)| name == LEADER) {
+        return Some(LEADER_LOCK);
+    }
+    if is_made_anew(text(object, "/kind"), &metadata) {
+        return Some(why_again(kind, &metadata));
+    }
+    match kind {
+        "/secrets" if text(object, "/type") == "kubernetes.io/service-account-token" => Some(TOKEN),
+        "batch/jobs" => Some(if is_finished(object) { FINISHED_JOB } else { UNFINISHED_JOB }),
+        _ => None,
+    }
+}
+
+fn why_again(kind: &str, metadata: &ObjectMeta) -> Reason {
+    let mut owners = metadata.owner_references.iter().flatten();
+    if owners.clone().any(|owner| matches!(owner.kind.as_str(), "Pod" | "Node")) {
+        return OWNED_BY_POD;
+    }
+    if owners.any(|owner| owner.controller == Some(true)) {
+        return CONTROLLED;
+    }
+    match kind {
+        "/secrets" => TOKEN,
+        "/serviceaccounts" => DEFAULT_ACCOUNT,
+        _ => OF_EVERY_NAMESPACE,
+    }
+}
+
+fn is_finished(job: &Value) -> bool {
+    list(job, "/status/conditions").iter().any(|condition| {
+        matches!(text(condition, "/type"), "Complete" | "Failed") && text(condition, "/status") == "True"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_object() {
+        let of = |kind: &str, object: Value| left_out(kind, &object).map(|reason| reason.code);
+        let meta = |more: Value| {
+            let mut metadata = json!({"namespace": "shop", "name": "a"});
+            metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            metadata
+        };
+        let owner = |kind: &str, controller: bool| {
+            meta(
+                json!({"ownerReferences": [{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "1", "controller": controller}]}),
+            )
+        };
+        let finished = json!({"conditions": [{"type": "Failed", "status": "True"}]});
+        for (kind, object, expected) in [
+            ("/configmaps", json!({"kind": "ConfigMap", "metadata": meta(json!({}))}), None),
+            (
+                "/configmaps",
+                json!({"kind": "ConfigMap", "metadata": meta(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}))}),
+                Some("being-deleted"),
+            ),
+            (
+                "/configmaps",
+                json!({"kind": "ConfigMap", "metadata": meta(json!({"name": "kube-root-ca.crt"}))}),
+                Some("of-every-namespace"),
+            ),
+            (
+                "/configmaps",
+                json!({"kind": "ConfigMap", "metadata": meta(json!({"annotations": {LEADER: "{}"}}))}),
+                Some("leader-lock"),
+            ),
+            (
+                "/configmaps",
+                json!({"kind": "ConfigMap", "metadata": owner("Pod", false)}),
+                Some("owned-by-pod"),
+            ),
+            (
+                "/secrets",
+                json!({"kind": "Secret", "metadata": owner("Certificate", true)}),
+                Some("controlled"),
+            ),
+            ("/configmaps", json!({"kind": "ConfigMap", "metadata": owner("Config", false)}), None),
+            (
+                "/serviceaccounts",
+                json!({"kind": "ServiceAccount", "metadata": meta(json!({"name": "default"}))}),
+                Some("default-account"),
+            ),
+            (
+                "/secrets",
+                json!({"kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": meta(json!({}))}),
+                Some("service-account-token"),
+            ),
+            (
+                "/secrets",
+                json!({"kind": "Secret", "metadata": meta(json!({"annotations": {"kubernetes.io/service-account.name": "a"}}))}),
+                Some("service-account-token"),
+            ),
+            ("/secrets", json!({"kind": "Secret", "type": "Opaque", "metadata": meta(json!({}))}), None),
+            (
+                "batch/jobs",
+                json!({"kind": "Job", "metadata": meta(json!({})), "status": finished}),
+                Some("finished-job"),
+            ),
+            ("batch/jobs", json!({"kind": "Job", "metadata": meta(json!({}))}), Some("unfinished-job")),
+            ("batch/jobs", json!({"kind": "Job", "metadata": owner("CronJob", true)}), Some("controlled")),
+            ("batch/cronjobs", json!({"kind": "CronJob", "metadata": meta(json!({}))}), None),
+        ] {
+            assert_eq!(of(kind, object.clone()), expected, "{kind} {object}");
+        }
+    }
+}

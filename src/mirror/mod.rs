@@ -1,0 +1,36 @@
+//! Copies the declared objects of namespaces from a source cluster to a mirror cluster, and removes the copies again.
+//!
+//! ```text
+//! source ─► reader ─► decision (left out, copy, difference) ─► dry run ─► Mirror (plan: references, no content)
+//! mirror ─►
+//! Mirror ─► stages by order level ─► Clusters: reads each object again, applies its copy, records uid and previous values
+//! ```
+//!
+//! The plan contains no content of any object, so it contains no Secret data. A step reads its object from the source again. Secret
+//! data goes from one API server to the other, and to no other place.
+//!
+//! What acts on the world outside the cluster is passive in the mirror: a CronJob is suspended. Jobs and bare Pods are not copied. A
+//! workload that no Service selects is copied only if the operator names it.
+//!
+//! The operation is recorded in the mirror ([`ClusterSession`](crate::session::ClusterSession)). Only an object whose uid is in such a
+//! record belongs to netsurgeon. A rollback deletes exactly these objects. An apply that creates fails if the object exists, and no
+//! apply takes a field from another manager.
+
+mod copy;
+mod decision;
+mod difference;
+mod environment;
+pub mod ledger;
+mod left_out;
+mod namespace_content;
+mod order;
+mod progress;
+pub mod reader;
+mod refusal;
+pub mod run;
+mod strip;
+pub mod verify;
+mod work;
+
+pub use copy::Shape;
+pub use work::{Copy, DryRun, Entry, KIND, KindLeftOut, Mirror, Planned, Reference};

@@ -1,0 +1,113 @@
+//! What a failed request means for one object.
+
+use crate::kube_api::ClusterError;
+use crate::operation::StepFault;
+
+/// Returns the reason for people. The message of an API server can contain values of the object, so the reason for a Secret has only
+/// the kind of the error.
+pub(super) fn words(error: &ClusterError, is_secret: bool) -> String {
+    if !is_secret {
+        return error.to_string();
+    }
+    let text = match error {
+        ClusterError::Forbidden { verb, .. } => {
+            return format!("the user is not allowed to {verb} this Secret");
+        }
+        ClusterError::Refused { .. } => "admission control rejected the Secret",
+        ClusterError::Invalid { .. } => "the API server does not accept the Secret",
+        ClusterError::NotFound { .. } => "the namespace of the Secret does not exist",
+        ClusterError::AlreadyExists { .. } => "another client has created the Secret",
+        ClusterError::Conflict { .. } => "another client has changed the Secret",
+        ClusterError::Server { code, .. } => return format!("the API server failed with status {code}"),
+        ClusterError::Answer { .. } | ClusterError::TooLarge { .. } => {
+            "the API server sent an unusable answer"
+        }
+        other => return other.to_string(),
+    };
+    format!("{text}; its message is not shown, because it can contain values of the Secret")
+}
+
+/// Returns whether an error concerns one object or one kind, so that other objects can still be copied.
+pub(super) fn is_of_object(error: &ClusterError) -> bool {
+    match error {
+        ClusterError::Forbidden { .. } | ClusterError::Conflict { .. } => true,
+        // Objects that server-side apply refuses: duplicate keys in a list, unknown fields, or too many keys.
+        ClusterError::Server { reason, .. } => {
+            error.is_of_one_object()
+                || reason.contains("failed to create typed patch object")
+                || reason.contains("request is too large")
+                || reason.contains("message larger than max")
+        }
+        error => error.is_of_one_object(),
+    }
+}
+
+/// Converts the error of a change. `is_secret`: whether the object is a Secret.
+pub(super) fn fault(error: &ClusterError, is_secret: bool) -> StepFault {
+    let text = words(error, is_secret);
+    match error {
+        ClusterError::TimedOut { .. } | ClusterError::Unreachable { .. } => StepFault::InDoubt(text),
+        ClusterError::NotReady { .. } => StepFault::Retry { why: text, after: None },
+        // A quota that several requests use at the same time (kubernetes/kubernetes#67761), and a change by another client since
+        // the object was read.
+        ClusterError::Conflict { reason, .. } if reason.contains("resourcequotas") || is_stale(reason) => {
+            StepFault::Retry { why: text, after: None }
+        }
+        error if is_of_object(error) => StepFault::Skip(text),
+        ClusterError::Server { .. } => StepFault::InDoubt(text),
+        _ => StepFault::Halt(text),
+    }
+}
+
+/// Returns whether an apply was refused because the object has another `resourceVersion`.
+pub(super) fn is_stale(reason: &str) -> bool {
+    reason.contains("the object has been modified")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: u16, reason: &str) -> ClusterError {
+        let (subject, reason) = ("x".to_string(), reason.to_string());
+        match code {
+            403 => ClusterError::Refused { verb: "patch", subject, reason },
+            409 => ClusterError::Conflict { subject, reason },
+            401 => ClusterError::Unauthorized { server: String::new(), reason },
+            422 => ClusterError::Invalid { verb: "patch", subject, reason },
+            _ => ClusterError::Server { server: String::new(), verb: "patch", subject, code, reason },
+        }
+    }
+
+    #[test]
+    fn trouble_of_one_object_skips_only_it() {
+        for (error, expected) in [
+            (error(403, "exceeded quota"), "skip"),
+            (error(422, "immutable"), "skip"),
+            (error(409, "Apply failed with 1 conflict: conflict with \"team\""), "skip"),
+            (error(409, "Operation cannot be fulfilled on resourcequotas \"q\""), "retry"),
+            (error(409, "the object has been modified; please apply your changes"), "retry"),
+            (error(500, "failed to create typed patch object (shop/a): duplicate entries"), "skip"),
+            (error(500, "failed calling webhook \"a\""), "skip"),
+            (error(500, "etcdserver: leader changed"), "in doubt"),
+            (error(401, "expired"), "halt"),
+        ] {
+            let found = match fault(&error, false) {
+                StepFault::Skip(_) => "skip",
+                StepFault::Retry { .. } => "retry",
+                StepFault::InDoubt(_) => "in doubt",
+                StepFault::Halt(_) => "halt",
+            };
+            assert_eq!(found, expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn reason_for_a_secret_has_no_message_of_the_server() {
+        for code in [403, 409, 422, 500] {
+            let error = error(code, "Invalid value: \"canary\"");
+            assert!(!words(&error, true).contains("canary"), "{error}");
+            assert!(words(&error, false).contains("canary"), "{error}");
+        }
+    }
+}

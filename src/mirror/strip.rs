@@ -1,0 +1,258 @@
+//! What belongs to one cluster, and is removed from a copy: a table, and the function that applies it.
+
+use serde_json::{Map, Value};
+
+/// A field or a set of keys that a copy does not have.
+struct Row {
+    /// Kind of the objects, as `GROUP/PLURAL`; empty for every kind.
+    kind: &'static str,
+    /// Path of a field, or of a map whose keys are removed. `*` stands for each item of a list.
+    path: &'static str,
+    /// Keys to remove from the map at the path. A key that ends with `*` is a prefix. If there are no keys, the field itself is
+    /// removed.
+    keys: &'static [&'static str],
+    /// Why the copy does not have it, with the source of this knowledge.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the table, and for its test"))]
+    why: &'static str,
+}
+
+const fn every(path: &'static str, why: &'static str) -> Row {
+    Row { kind: "", path, keys: &[], why }
+}
+
+const fn of(kind: &'static str, path: &'static str, why: &'static str) -> Row {
+    Row { kind, path, keys: &[], why }
+}
+
+const fn keys(path: &'static str, keys: &'static [&'static str], why: &'static str) -> Row {
+    Row { kind: "", path, keys, why }
+}
+
+const SET_BY_SERVER: &str =
+    "the API server sets it (ObjectMeta, k8s.io/apimachinery/pkg/apis/meta/v1/types.go)";
+const ADDRESS: &str = "the mirror allocates it (ServiceSpec, k8s.io/api/core/v1/types.go)";
+const CONTROLLER: &str = "a controller of each cluster writes it";
+const WHOLE_OBJECT: &str = "it contains a whole older object, also Secret data";
+const GITOPS: &str =
+    "the GitOps controller of the mirror would delete the copy (velero#7848, fluxcd/flux2#2421)";
+const TAKEN: &str =
+    "the mirror would take it from the source (velero#264, velero#3294, aws-load-balancer-controller#1470)";
+
+/// What a copy does not have.
+const ROWS: &[Row] = &[
+    every("/status", "a controller of each cluster reports it"),
+    every("/metadata/uid", SET_BY_SERVER),
+    every("/metadata/resourceVersion", SET_BY_SERVER),
+    every("/metadata/generation", SET_BY_SERVER),
+    every("/metadata/creationTimestamp", SET_BY_SERVER),
+    every("/metadata/deletionTimestamp", SET_BY_SERVER),
+    every("/metadata/deletionGracePeriodSeconds", SET_BY_SERVER),
+    every("/metadata/selfLink", SET_BY_SERVER),
+    every("/metadata/managedFields", "server-side apply refuses it (helm/helm#31361)"),
+    every("/metadata/generateName", "the copy has the name itself (velero#9392)"),
+    every(
+        "/metadata/ownerReferences",
+        "owners have other uids in the mirror, so the collector would delete the copy",
+    ),
+    every("/metadata/finalizers", "only a controller of the mirror may add it (tigera/operator#2031)"),
+    of("/namespaces", "/spec", "contains only finalizers (NamespaceSpec)"),
+    of("/serviceaccounts", "/secrets", "names tokens of the source (velero#1608)"),
+    of("/services", "/spec/healthCheckNodePort", ADDRESS),
+    of("/services", "/spec/loadBalancerIP", TAKEN),
+    of("/services", "/spec/externalIPs", TAKEN),
+    of("apps/deployments", "/spec/template/metadata/creationTimestamp", SET_BY_SERVER),
+    of("apps/daemonsets", "/spec/template/metadata/creationTimestamp", SET_BY_SERVER),
+    of("batch/cronjobs", "/spec/jobTemplate/metadata/creationTimestamp", SET_BY_SERVER),
+    of("batch/cronjobs", "/spec/jobTemplate/spec/template/metadata/creationTimestamp", SET_BY_SERVER),
+    keys("/metadata/labels", &["kubernetes.io/metadata.name"], SET_BY_SERVER),
+    keys(
+        "/metadata/labels",
+        &["argocd.argoproj.io/instance", "kustomize.toolkit.fluxcd.io/*", "helm.toolkit.fluxcd.io/*"],
+        GITOPS,
+    ),
+    keys("/metadata/annotations", &["argocd.argoproj.io/tracking-id"], GITOPS),
+    keys(
+        "/metadata/annotations",
+        &[
+            "kubectl.kubernetes.io/last-applied-configuration",
+            "objectset.rio.cattle.io/applied",
+            "banzaicloud.com/last-applied",
+            "kapp.k14s.io/original",
+            "kapp.k14s.io/original-diff*",
+        ],
+        WHOLE_OBJECT,
+    ),
+    keys(
+        "/metadata/annotations",
+        &[
+            "deployment.kubernetes.io/*",
+            "deprecated.daemonset.template.generation",
+            "autoscaling.alpha.kubernetes.io/conditions",
+            "autoscaling.alpha.kubernetes.io/current-metrics",
+            "batch.kubernetes.io/*",
+            "openshift.io/sa.scc.*",
+        ],
+        CONTROLLER,
+    ),
+    keys("/metadata/annotations", &["mirror.netsurgeon.io/*"], "it describes another copy"),
+    keys(
+        "/metadata/annotations",
+        &[
+            "service.beta.kubernetes.io/aws-load-balancer-name",
+            "service.beta.kubernetes.io/aws-load-balancer-eip-allocations",
+            "service.beta.kubernetes.io/aws-load-balancer-private-ipv4-addresses",
+            "alb.ingress.kubernetes.io/load-balancer-name",
+            "alb.ingress.kubernetes.io/group.name",
+            "kubernetes.io/ingress.global-static-ip-name",
+            "service.beta.kubernetes.io/azure-pip-name",
+            "service.beta.kubernetes.io/azure-load-balancer-ipv4",
+            "metallb.io/loadBalancerIPs",
+            "metallb.universe.tf/loadBalancerIPs",
+            "kube-vip.io/loadbalancerIPs",
+            "io.cilium/lb-ipam-ips",
+            "lbipam.cilium.io/ips",
+        ],
+        TAKEN,
+    ),
+];
+
+/// Removes from an object what belongs to one cluster. `kind`: the object's kind as `GROUP/PLURAL`, for example `apps/deployments` or
+/// `/services`. With `keep_node_ports`, the copy of a Service has the same node ports.
+pub(super) fn strip(kind: &str, object: &Value, keep_node_ports: bool) -> Value {
+    let mut copy = object.clone();
+    for row in ROWS.iter().filter(|row| row.kind.is_empty() || row.kind == kind) {
+        if row.keys.is_empty() {
+            remove(&mut copy, row.path);
+        } else if let Some(map) = copy.pointer_mut(row.path).and_then(Value::as_object_mut) {
+            map.retain(|key, _| !row.keys.iter().any(|pattern| matches(key, pattern)));
+        }
+    }
+    if kind == "/services" {
+        strip_service(&mut copy, keep_node_ports);
+    }
+    if kind == "networking.k8s.io/ingresses" {
+        strip_ingress(&mut copy);
+    }
+    drop_empty_maps(&mut copy);
+    copy
+}
+
+fn matches(key: &str, pattern: &str) -> bool {
+    pattern.strip_suffix('*').map_or(key == pattern, |start| key.starts_with(start))
+}
+
+fn remove(object: &mut Value, path: &str) {
+    let Some((parent, name)) = path.rsplit_once('/') else { return };
+    if let Some(map) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
+        map.remove(name);
+    }
+}
+
+/// Removes the addresses of a Service, except `None` of a headless Service, and its node ports.
+fn strip_service(service: &mut Value, keep_node_ports: bool) {
+    let Some(spec) = service.pointer_mut("/spec").and_then(Value::as_object_mut) else { return };
+    if spec.get("clusterIP").and_then(Value::as_str) != Some("None") {
+        spec.remove("clusterIP");
+    }
+    spec.remove("clusterIPs");
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+    for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if !keep_node_ports {
+            port.remove("nodePort");
+        }
+    }
+}
+
+/// An API server refuses to create an Ingress with both forms of its class (kubernetes/kubernetes#115018).
+fn strip_ingress(ingress: &mut Value) {
+    if ingress.pointer("/spec/ingressClassName").is_some_and(Value::is_string)
+        && let Some(annotations) = ingress.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove("kubernetes.io/ingress.class");
+    }
+}
+
+/// Drops `labels` and `annotations` without a key: an apply of an empty map of a custom object writes each time
+/// (kubernetes/kubernetes#124050).
+fn drop_empty_maps(object: &mut Value) {
+    let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) else { return };
+    for name in ["labels", "annotations"] {
+        if metadata.get(name).and_then(Value::as_object).is_some_and(Map::is_empty) {
+            metadata.remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn copy_has_no_field_of_one_cluster() {
+        let metadata = json!({
+            "namespace": "shop", "name": "web", "uid": "1", "resourceVersion": "7", "generation": 3,
+            "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{}], "finalizers": ["a/b"],
+            "ownerReferences": [{"kind": "X"}], "generateName": "we",
+            "labels": {"app": "web", "argocd.argoproj.io/instance": "shop", "kustomize.toolkit.fluxcd.io/name": "x"},
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "deployment.kubernetes.io/revision": "4"},
+        });
+        let template = json!({"metadata": {"creationTimestamp": null, "labels": {"app": "web"}}, "spec": {}});
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+            "spec": {"replicas": 2, "template": template}, "status": {"replicas": 2},
+        });
+        let expected = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": "shop", "name": "web", "labels": {"app": "web"}},
+            "spec": {"replicas": 2, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {}}},
+        });
+        assert_eq!(strip("apps/deployments", &object, false), expected);
+    }
+
+    #[test]
+    fn addresses_of_a_service_are_allocated_again() {
+        let service = |spec: Value| json!({"kind": "Service", "metadata": {"name": "a"}, "spec": spec});
+        let stripped = |spec: Value, keep| strip("/services", &service(spec), keep)["spec"].clone();
+        let usual = json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "healthCheckNodePort": 3,
+            "ports": [{"port": 80, "nodePort": 30080}], "externalIPs": ["192.0.2.1"], "loadBalancerIP": "192.0.2.2"});
+        assert_eq!(stripped(usual.clone(), false), json!({"ports": [{"port": 80}]}));
+        assert_eq!(stripped(usual, true), json!({"ports": [{"port": 80, "nodePort": 30080}]}));
+        let headless = json!({"clusterIP": "None", "clusterIPs": ["None"]});
+        assert_eq!(stripped(headless, false), json!({"clusterIP": "None"}));
+    }
+
+    #[test]
+    fn other_kinds_keep_what_is_theirs() {
+        for (kind, object) in [
+            (
+                "example.com/widgets",
+                json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "x"}, "secrets": [1]}),
+            ),
+            ("/configmaps", json!({"metadata": {"name": "a"}, "data": {"uid": "x", "status": "y"}})),
+        ] {
+            assert_eq!(strip(kind, &object, false), object, "{kind}");
+        }
+    }
+
+    #[test]
+    fn tokens_names_and_second_classes_are_dropped() {
+        let account = json!({"metadata": {"name": "a"}, "secrets": [{"name": "a-token"}], "imagePullSecrets": [{"name": "r"}]});
+        let stripped = json!({"metadata": {"name": "a"}, "imagePullSecrets": [{"name": "r"}]});
+        assert_eq!(strip("/serviceaccounts", &account, false), stripped);
+        let ingress = |class: Value| {
+            json!({"metadata": {"annotations": {"kubernetes.io/ingress.class": "a", "alb.ingress.kubernetes.io/group.name": "g"}},
+                   "spec": {"ingressClassName": class}})
+        };
+        let both = strip("networking.k8s.io/ingresses", &ingress(json!("a")), false);
+        assert_eq!(both["metadata"], json!({}));
+        let one = strip("networking.k8s.io/ingresses", &ingress(Value::Null), false);
+        assert_eq!(one["metadata"]["annotations"], json!({"kubernetes.io/ingress.class": "a"}));
+    }
+
+    #[test]
+    fn every_row_has_a_reason() {
+        assert!(ROWS.iter().all(|row| row.why.len() > 10 && row.path.starts_with('/')));
+    }
+}

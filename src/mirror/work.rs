@@ -1,0 +1,262 @@
+//! The plan of a mirror: every object of the source by reference, with its action. The plan has no content of any object.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::copy::Shape;
+use super::order::{LEVELS, level};
+use crate::kube_api::ObjectRef;
+use crate::operation::{Action, Effect, NoWait, OperationKind, Stage, Step, StepId, Work};
+
+/// The kind of operation.
+pub const KIND: &str = "mirror";
+
+/// A copy of the declared objects of some namespaces of a source cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mirror {
+    /// Identity of the source: uid of its namespace `kube-system`.
+    pub source: String,
+    /// The namespaces.
+    pub namespaces: Vec<String>,
+    /// The objects, in the order of their creation.
+    pub objects: Vec<Entry>,
+    /// Kinds whose objects are not in the plan.
+    pub kinds_left_out: Vec<KindLeftOut>,
+}
+
+/// A reference to an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Reference {
+    /// Kind of the object, as `GROUP/PLURAL`, for example `apps/deployments` or `/services`.
+    pub resource: String,
+    /// API group and version in which both clusters serve the object, for example `apps/v1`.
+    pub api_version: String,
+    /// Name of the kind, for example `Deployment`.
+    pub kind: String,
+    /// The namespace; `None` for a kind without namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+}
+
+impl Reference {
+    /// Returns the reference for a request.
+    pub fn object(&self) -> ObjectRef<'_> {
+        ObjectRef::new(&self.api_version, &self.kind, self.namespace.as_deref(), &self.name)
+    }
+
+    /// Returns whether the object is a Secret.
+    pub(super) fn is_secret(&self) -> bool {
+        self.resource == "/secrets"
+    }
+
+    /// Returns the subject of the object's step: plural, group, namespace and name, for example `deployments.apps/shop/web`.
+    pub fn subject(&self) -> String {
+        let (group, plural) = self.resource.split_once('/').unwrap_or_default();
+        let kind = if group.is_empty() { plural.to_string() } else { format!("{plural}.{group}") };
+        let namespace = self.namespace.iter().map(|namespace| format!("{namespace}/"));
+        format!("{kind}/{}{}", namespace.collect::<String>(), self.name)
+    }
+}
+
+/// Formats the object for people, for example `Deployment shop/web`.
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// What happens to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Planned {
+    /// The mirror gets a copy.
+    Create,
+    /// A copy that an earlier mirror operation created is changed.
+    Update,
+    /// The object of the mirror is equal to the copy.
+    Same,
+    /// The mirror has another object, or another client has changed the copy. Nothing is changed.
+    Conflict,
+    /// The object is not copied.
+    LeftOut,
+}
+
+impl Planned {
+    /// Every action.
+    pub const ALL: [Self; 5] = [Self::Create, Self::Update, Self::Same, Self::Conflict, Self::LeftOut];
+
+    /// Returns the name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Same => "same",
+            Self::Conflict => "conflict",
+            Self::LeftOut => "left out",
+        }
+    }
+
+    /// Returns whether the mirror has, or gets, a copy.
+    pub fn is_copied(self) -> bool {
+        matches!(self, Self::Create | Self::Update | Self::Same)
+    }
+}
+
+/// Whether the mirror's API server has checked a change in a dry run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DryRun {
+    /// The API server accepts the change.
+    Accepted,
+    /// The API server refuses the change ([`Entry::detail`]).
+    Refused,
+    /// The change could not be checked, because its namespace does not exist yet.
+    Unchecked,
+}
+
+/// An object of the source, with its action.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The object.
+    #[serde(flatten)]
+    pub object: Reference,
+    /// Its uid in the source.
+    pub uid: String,
+    /// Its `resourceVersion` in the source; empty if only its metadata was read.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    /// The action.
+    pub action: Planned,
+    /// Code of the reason for a conflict, or why the object is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The reason for people, or the answer to the dry run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Uid of the object of the mirror, if it exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror_uid: Option<String>,
+    /// Paths of the fields that differ in the mirror, without their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<String>,
+    /// What the source wants of an object that is passive in the mirror.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passive: Option<Value>,
+    /// The result of the dry run of a change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<DryRun>,
+    /// What changes the copy.
+    #[serde(flatten)]
+    pub shape: Shape,
+}
+
+/// A kind whose objects are not in the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KindLeftOut {
+    /// The kind, as `GROUP/PLURAL`.
+    pub resource: String,
+    /// The reason.
+    pub reason: String,
+}
+
+/// Creates or changes the copy of an object.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Copy {
+    /// The object.
+    pub object: Reference,
+    /// Uid of the object in the source.
+    pub uid: String,
+    /// Whether the mirror gets the copy, or the copy is changed.
+    pub action: Planned,
+    /// Uid of the copy to change.
+    pub mirror_uid: Option<String>,
+    /// What changes the copy.
+    pub shape: Shape,
+}
+
+impl Effect for Copy {
+    type Wait = NoWait;
+}
+
+impl OperationKind for Mirror {
+    const NAME: &'static str = KIND;
+    const VERSION: u32 = 1;
+}
+
+impl Entry {
+    /// Returns the id of the step that creates or changes the copy.
+    pub fn step(&self) -> StepId {
+        StepId(format!("copy/{}", self.object.subject()))
+    }
+
+    /// Returns whether the entry has a step.
+    pub fn has_step(&self) -> bool {
+        matches!(self.action, Planned::Create | Planned::Update)
+    }
+}
+
+impl Mirror {
+    /// Returns the number of objects with each action.
+    pub fn counts(&self) -> BTreeMap<Planned, usize> {
+        let mut counts = BTreeMap::new();
+        for entry in &self.objects {
+            let count: &mut usize = counts.entry(entry.action).or_default();
+            *count = count.saturating_add(1);
+        }
+        counts
+    }
+
+    /// Returns the entries with a step.
+    pub fn changes(&self) -> impl Iterator<Item = &Entry> {
+        self.objects.iter().filter(|entry| entry.has_step())
+    }
+
+    /// Returns the number of changes with this result of the dry run.
+    pub fn dry_runs(&self, result: DryRun) -> usize {
+        self.changes().filter(|entry| entry.dry_run == Some(result)).count()
+    }
+}
+
+impl Work for Mirror {
+    type Effect = Copy;
+
+    fn stages(&self) -> Vec<Stage> {
+        let is_used = |name: &str| self.changes().any(|entry| level_name(entry) == name);
+        let used = LEVELS.iter().filter(|level| is_used(level.name)).enumerate();
+        let stage = |(index, level): (usize, &super::order::Level)| Stage {
+            index,
+            name: level.name.to_string(),
+            batch: None,
+            title: level.title.to_string(),
+        };
+        used.map(stage).collect()
+    }
+
+    fn steps(&self, stage: &Stage) -> Vec<Step<Copy>> {
+        let step = |entry: &Entry| Step {
+            id: entry.step(),
+            subject: entry.object.subject(),
+            action: Action::Do(Copy {
+                object: entry.object.clone(),
+                uid: entry.uid.clone(),
+                action: entry.action,
+                mirror_uid: entry.mirror_uid.clone(),
+                shape: entry.shape,
+            }),
+            independent: false,
+            back_of: Vec::new(),
+        };
+        self.changes().filter(|entry| level_name(entry) == stage.name).map(step).collect()
+    }
+}
+
+fn level_name(entry: &Entry) -> &'static str {
+    LEVELS.get(level(&entry.object.resource)).map_or("", |level| level.name)
+}
