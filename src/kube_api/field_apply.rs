@@ -4,6 +4,8 @@
 //! Its YAML parser refuses some characters that JSON allows, and silently changes others: U+0085 becomes a space, and blanks around
 //! U+2028 and U+2029 are lost. So these characters are sent as escapes.
 
+use std::fmt::Write as _;
+
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
@@ -90,7 +92,7 @@ fn as_yaml(value: &Value) -> String {
     for letter in json.chars() {
         match u32::from(letter) {
             code @ (0x7f..=0x9f | 0x2028 | 0x2029 | 0xfeff | 0xfffe | 0xffff) => {
-                text.push_str(&format!("\\u{code:04x}"));
+                let _ = write!(text, "\\u{code:04x}");
             }
             _ => text.push(letter),
         }

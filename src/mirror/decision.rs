@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    fn deployment(labels: Value) -> Value {
+    fn deployment(labels: &Value) -> Value {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"},
                "spec": {"replicas": 2, "template": {"metadata": {"labels": labels}}}})
     }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn workload_without_a_service_needs_a_word() {
-        let object = deployment(json!({"app": "web", "tier": "front"}));
+        let object = deployment(&json!({"app": "web", "tier": "front"}));
         let code = |around: &Around| match around.decide("apps/deployments", &object, None) {
             Decision::LeftOut(reason) => reason.code,
             Decision::Create(_) => "create",
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn live_object_decides_the_action() {
-        let object = deployment(json!({"app": "web"}));
+        let object = deployment(&json!({"app": "web"}));
         let all = around(&[("app", "web")]);
         let mut live = object.clone();
         live["metadata"]["uid"] = json!("7");

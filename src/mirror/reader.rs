@@ -124,7 +124,7 @@ impl MirrorReader {
             let live = self.mirror.get(&reference.object()).await?;
             if let Some(live) = &live {
                 existing.insert(name.clone());
-                if text(live, "/metadata/deletionTimestamp") != "" {
+                if !text(live, "/metadata/deletionTimestamp").is_empty() {
                     around.terminating.insert(name.clone());
                 }
             }
@@ -179,8 +179,9 @@ impl MirrorReader {
         let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
         let keep = |mut object: Value| {
             // The items of a list have no `kind` or `apiVersion`.
-            object["apiVersion"] = version.as_str().into();
-            object["kind"] = pair.kind.kind.as_str().into();
+            let fields = object.as_object_mut()?;
+            fields.insert("apiVersion".to_string(), version.as_str().into());
+            fields.insert("kind".to_string(), pair.kind.kind.as_str().into());
             Some(object)
         };
         let found = match self.source.list_as(&collection, &keep).await {

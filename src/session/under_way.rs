@@ -4,16 +4,19 @@ use super::Failure;
 use crate::operation::Listed;
 
 /// Which operations a command can mean.
+#[derive(Debug, Clone, Copy)]
 pub struct Candidates {
     /// Their kind, in singular and plural, such as `("cutover", "cutovers")`.
     pub kind: (&'static str, &'static str),
     /// Whether the command is also for an operation that has ended, if the user names it.
     pub with_ended: bool,
+    /// The command, for a hint that works when pasted with an id; `None` if several commands ask.
+    pub command: Option<&'static str>,
 }
 
 impl Candidates {
     /// Operations of any kind.
-    pub const ANY: Self = Self { kind: ("operation", "operations"), with_ended: true };
+    pub const ANY: Self = Self { kind: ("operation", "operations"), with_ended: true, command: None };
 
     /// Returns the only one of these operations that is under way. `listed` returns the entry of an operation in the list.
     pub fn only_under_way<T>(&self, all: Vec<T>, listed: impl Fn(&T) -> &Listed) -> Result<T, Failure> {
@@ -24,11 +27,10 @@ impl Candidates {
             (Some(found), []) => Ok(found),
             (None, _) => {
                 let ended = ended.iter().map(&listed).filter(|_| self.with_ended);
-                let last = ended.max_by_key(|found| found.summary.started).map(|found| {
-                    format!(
-                        "the last {one} that has ended is `{}`: add this id to the command",
-                        found.operation
-                    )
+                let last = ended.max_by_key(|found| found.summary.started).map(|found| &found.operation);
+                let last = last.map(|last| match self.command {
+                    Some(command) => format!("for the last {one} that has ended: `{command} {last}`"),
+                    None => format!("the last {one} that has ended is `{last}`: add this id to the command"),
                 });
                 Err(Failure::refused(format!("no {one} of this cluster is under way")).hints(last).hint(
                     format!("`netsurgeon operation list` lists the {many} that have ended: give the id of one of them"),
@@ -56,7 +58,8 @@ mod tests {
     }
 
     fn chosen(all: Vec<Listed>, with_ended: bool) -> Result<String, Failure> {
-        let candidates = Candidates { kind: ("cutover", "cutovers"), with_ended };
+        let candidates =
+            Candidates { kind: ("cutover", "cutovers"), with_ended, command: Some("netsurgeon dns status") };
         candidates.only_under_way(all, |one| one).map(|found| found.operation)
     }
 
@@ -79,7 +82,7 @@ mod tests {
         let failure = chosen(all(), true).expect_err("none is under way");
         assert_eq!(failure.error.to_string(), "no cutover of this cluster is under way");
         assert_eq!(failure.hints.len(), 2);
-        assert!(failure.hints[0].contains("`last`"), "{:?}", failure.hints);
+        assert!(failure.hints[0].contains("`netsurgeon dns status last`"), "{:?}", failure.hints);
         assert_eq!(chosen(all(), false).expect_err("none is under way").hints.len(), 1);
     }
 }

@@ -128,7 +128,7 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
     let goal = args.stage.map_or(Goal::All, Goal::Stage);
     let session = args.run.open(context).await?;
     let Some(path) = &args.plan else {
-        let id = chosen(&session, "cutover", args.operation.as_deref()).await?;
+        let id = chosen(&session, "netsurgeon dns cutover", args.operation.as_deref()).await?;
         let with = (&args.run.key, args.without.give_up.as_slice());
         return go_on(context, (session, with), &id, (&given, args.no_gates), goal).await;
     };
@@ -184,22 +184,26 @@ fn rolled_back_before(operation: &str) -> Failure {
         .hint(format!("to run the plan again: `netsurgeon operation forget {operation}`, then this command"))
 }
 
-/// Returns the id of the cutover: the given id, or the only cutover under way. `command`: the subcommand of `dns`.
+/// Returns the id of the cutover: the given id, or the only cutover under way. `command`: the command that asks.
 pub(super) async fn chosen(
     session: &ClusterSession,
-    command: &str,
+    command: &'static str,
     given: Option<&str>,
 ) -> Result<String, Failure> {
     if let Some(id) = given {
         return Ok(id.to_string());
     }
     // A cutover that has ended cannot continue.
-    let candidates = Candidates { kind: ("cutover", "cutovers"), with_ended: command != "cutover" };
+    let candidates = Candidates {
+        kind: ("cutover", "cutovers"),
+        with_ended: command != "netsurgeon dns cutover",
+        command: Some(command),
+    };
     let found = candidates.only_under_way(session.listed(KIND).await?, |one| one);
     found.map(|found| found.operation).map_err(|failure| match failure.kind {
         ExitKind::Refused => failure
             .hint("to start one: `netsurgeon dns cutover --plan FILE --stage 1`")
-            .hints((command == "rollback").then_some(PLANNED_ROLLBACK)),
+            .hints((command == "netsurgeon dns rollback").then_some(PLANNED_ROLLBACK)),
         _ => failure,
     })
 }
@@ -269,7 +273,7 @@ pub async fn roll_back(context: &Context, args: &RollbackArgs) -> Result<Outcome
     if let Some(path) = &args.plan {
         return undo_planned(context, session, args, Plan::read(path)?).await;
     }
-    let id = chosen(&session, "rollback", args.operation.as_deref()).await?;
+    let id = chosen(&session, "netsurgeon dns rollback", args.operation.as_deref()).await?;
     let with = (&args.run.key, args.without.give_up.as_slice());
     undo(context, (session, with), &id, Origin::Journal).await
 }

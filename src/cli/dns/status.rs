@@ -62,7 +62,7 @@ struct NameStateOutput<'a> {
 /// Runs the command.
 pub async fn run(context: &Context, args: &StatusArgs) -> Result<Outcome, Failure> {
     let session = ClusterSession::open(context.ui(), args.kube.connect().await?, Settings::default()).await?;
-    let id = chosen(&session, "status", args.operation.as_deref()).await?;
+    let id = chosen(&session, "netsurgeon dns status", args.operation.as_deref()).await?;
     let recorded = read(&session, &id).await?;
     let held = ClusterLock::holder(&session.api).await?;
     let options = args.key.repeated(&recorded.plan.work);

@@ -53,13 +53,12 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failur
     let of_mirror = args.mirror.required(&args.kube)?;
     let (source, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
     let (source, mirror) = (source?, mirror?);
-    let plan: Plan<Mirror> = match &args.plan {
-        Some(path) => Plan::read(path)?,
-        None => {
-            let session = ClusterSession::open(context.ui(), mirror.clone(), Settings::default()).await?;
-            let id = chosen(&session, args.operation.as_deref()).await?;
-            session.read(&id).await?.plan
-        }
+    let plan: Plan<Mirror> = if let Some(path) = &args.plan {
+        Plan::read(path)?
+    } else {
+        let session = ClusterSession::open(context.ui(), mirror.clone(), Settings::default()).await?;
+        let id = chosen(&session, args.operation.as_deref()).await?;
+        session.read(&id).await?.plan
     };
     let found = verify(&ReadOnly::new(source), &ReadOnly::new(mirror), &plan).await?;
     let equal = found.iter().filter(|one| one.state == CopyState::Equal).count();

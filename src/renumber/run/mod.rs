@@ -293,14 +293,14 @@ pub async fn open(
     at: Option<Revision>,
     is_to_change: bool,
 ) -> Result<Ongoing, Failure> {
-    let operation = match operation {
-        Some(id) => id.to_string(),
-        None => {
-            let mut listed = Journal::list(store, Some(cluster)).await?;
-            listed.retain(|listed| listed.summary.kind == KIND);
-            let candidates = Candidates { kind: ("renumbering", "renumberings"), with_ended: true };
-            candidates.only_under_way(listed, |listed| listed)?.operation
-        }
+    let operation = if let Some(id) = operation {
+        id.to_string()
+    } else {
+        let mut listed = Journal::list(store, Some(cluster)).await?;
+        listed.retain(|listed| listed.summary.kind == KIND);
+        let candidates =
+            Candidates { kind: ("renumbering", "renumberings"), with_ended: true, command: None };
+        candidates.only_under_way(listed, |listed| listed)?.operation
     };
     let record = EtcdRecord::new(store, cluster, &operation).at(at);
     let opened: Recorded<Renumbering> = if is_to_change {

@@ -190,7 +190,9 @@ async fn change_while_a_stage_lasts_is_reported_at_its_end() {
         wait_until("the stage lasts", PATIENCE, async || {
             let shown = world.netsurgeon("operation show -o json");
             let steps = if shown.code == 0 { shown.json()["steps"].to_string() } else { shown.err };
-            if steps.contains(&format!("\"soak/{stage}\"")) { Ok(()) } else { Err(steps) }
+            let said = program.err.lock().unwrap().join("\n");
+            let is_there = steps.contains(&format!("\"soak/{stage}\""));
+            if is_there { Ok(()) } else { Err(format!("{steps}; the cutover printed: {said}")) }
         })
         .await;
         let change = SetChange { from: Some(set(at)), to: Some(set(&["192.0.2.97"])) };
