@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    fn applied(object: Value, owned: Value) -> Value {
+    fn applied(object: Value, owned: &Value) -> Value {
         let mut object = object;
         object["metadata"] = json!({"managedFields": [
             {"manager": "other", "operation": "Update", "fieldsV1": {"f:data": {"f:theirs": {}}}},
@@ -227,7 +227,7 @@ mod tests {
     fn fields_that_the_source_dropped_are_removed() {
         let live = applied(
             json!({"data": {"a": "1", "b": "2", "theirs": "3"}}),
-            json!({"f:data": {"f:a": {}, "f:b": {}}}),
+            &json!({"f:data": {"f:a": {}, "f:b": {}}}),
         );
         assert_eq!(fields(&json!({"data": {"a": "1"}}), &live), ["data.b"]);
         assert_eq!(fields(&json!({"data": {"a": "1", "b": "2"}}), &live), Vec::<String>::new());
@@ -235,14 +235,14 @@ mod tests {
         let ports = json!([{"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP"}]);
         let owned = |port: &str| json!({"f:spec": {"f:ports": {port: {".": {}, "f:port": {}}}}});
         let live =
-            applied(json!({"spec": {"ports": ports.clone()}}), owned(r#"k:{"port":82,"protocol":"TCP"}"#));
+            applied(json!({"spec": {"ports": ports.clone()}}), &owned(r#"k:{"port":82,"protocol":"TCP"}"#));
         assert_eq!(fields(&json!({"spec": {"ports": ports.clone()}}), &live), ["spec.ports"]);
         let live =
-            applied(json!({"spec": {"ports": ports.clone()}}), owned(r#"k:{"port":81,"protocol":"TCP"}"#));
+            applied(json!({"spec": {"ports": ports.clone()}}), &owned(r#"k:{"port":81,"protocol":"TCP"}"#));
         assert_eq!(fields(&json!({"spec": {"ports": ports}}), &live), Vec::<String>::new());
         let containers = json!([{"name": "a", "command": ["x"], "image": "i"}]);
         let owned = json!({"f:spec": {"f:containers": {r#"k:{"name":"a"}"#: {".": {}, "f:name": {}, "f:image": {}, "f:command": {}}}}});
-        let live = applied(json!({"spec": {"containers": containers.clone()}}), owned);
+        let live = applied(json!({"spec": {"containers": containers.clone()}}), &owned);
         assert_eq!(fields(&json!({"spec": {"containers": containers}}), &live), Vec::<String>::new());
         let without = json!([{"name": "a", "image": "i"}]);
         assert_eq!(fields(&json!({"spec": {"containers": without}}), &live), ["spec.containers"]);
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn object_is_applied_only_by_its_manager() {
-        assert!(is_applied(&applied(json!({}), json!({}))));
+        assert!(is_applied(&applied(json!({}), &json!({}))));
         assert!(!is_applied(
             &json!({"metadata": {"managedFields": [{"manager": MANAGER, "operation": "Update"}]}})
         ));

@@ -53,7 +53,7 @@ mod tests {
     use crate::session::ExitKind;
 
     fn listed(operation: &str, status: Status, started: i64) -> Listed {
-        let summary = Summary { status, started, ..Summary::default() };
+        let summary = Summary { started, status, ..Summary::default() };
         Listed { cluster: String::new(), operation: operation.to_string(), summary }
     }
 
