@@ -1,16 +1,8 @@
 //! Server-side apply that takes no field from another manager, for objects that are copied from another cluster.
-//!
-//! The API server parses the body of an apply as YAML, also if it is JSON (`apiserver/pkg/endpoints/handlers/patch.go`, v1.37.2).
-//! Its YAML parser refuses some characters that JSON allows, and silently changes others: U+0085 becomes a space, and blanks around
-//! U+2028 and U+2029 are lost. So these characters are sent as escapes.
-
-use std::fmt::Write as _;
 
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
-use super::connection::{Call, Verb};
-use super::objects::Place;
 use super::{Cluster, ClusterError, ObjectRef};
 
 /// The `resourceVersion` of an apply that must create its object. No stored object has this revision: etcd's first revision is 1,
@@ -74,44 +66,7 @@ impl Cluster {
         {
             metadata.insert("resourceVersion".to_string(), version.into());
         }
-        let Place { requests, subject } = self.connection.place_of(&ObjectRef::of(&manifest)?).await?;
-        let name = ObjectRef::of(&manifest)?.name;
         let params = PatchParams { dry_run, ..PatchParams::apply(options.manager) };
-        let request = requests.patch(name, &params, &Patch::Apply(&manifest)).map(|mut request| {
-            *request.body_mut() = as_yaml(&manifest).into_bytes();
-            request
-        });
-        self.connection.json(&Call::new(Verb::Patch, request, subject)?).await
-    }
-}
-
-/// Returns a value as JSON that a YAML parser reads without a change.
-fn as_yaml(value: &Value) -> String {
-    let json = value.to_string();
-    let mut text = String::with_capacity(json.len());
-    for letter in json.chars() {
-        match u32::from(letter) {
-            code @ (0x7f..=0x9f | 0x2028 | 0x2029 | 0xfeff | 0xfffe | 0xffff) => {
-                let _ = write!(text, "\\u{code:04x}");
-            }
-            _ => text.push(letter),
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn characters_that_yaml_changes_are_escaped() {
-        let value = json!({"a": "x\u{85}y \u{2028} z\u{7f}\u{ffff}", "b": "é😀/\n\""});
-        let text = as_yaml(&value);
-        assert!(text.contains(r"x\u0085y \u2028 z\u007f\uffff"), "{text}");
-        assert!(text.contains("é😀/"), "other characters stay as they are: {text}");
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        self.patch(&ObjectRef::of(&manifest)?, &params, &Patch::Apply(&manifest)).await
     }
 }

@@ -43,6 +43,7 @@ mod resource;
 mod server;
 mod shell;
 mod trial;
+mod yaml_escapes;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

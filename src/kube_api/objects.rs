@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::connection::{Call, Connection, Verb};
 use super::resource::segment;
+use super::yaml_escapes::as_yaml;
 use super::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
 
 /// A type of `k8s-openapi` for objects of one kind.
@@ -38,7 +39,7 @@ impl Connection {
     }
 
     /// Checks the name of an object, and returns its path.
-    pub(super) async fn place_of(&self, object: &ObjectRef<'_>) -> Result<Place, ClusterError> {
+    async fn place_of(&self, object: &ObjectRef<'_>) -> Result<Place, ClusterError> {
         let kind = self.kind(&object.collection).await?;
         segment(object.name)?;
         if kind.is_namespaced && object.collection.namespace.is_none() {
@@ -132,14 +133,17 @@ impl Cluster {
         self.patch(&ObjectRef::of(manifest)?, &options, &Patch::Apply(manifest)).await
     }
 
-    async fn patch(
+    pub(super) async fn patch(
         &self,
         object: &ObjectRef<'_>,
         options: &PatchParams,
         patch: &Patch<&Value>,
     ) -> Result<Value, ClusterError> {
         let Place { requests, subject } = self.connection.place_of(object).await?;
-        let request = requests.patch(object.name, options, patch);
+        let mut request = requests.patch(object.name, options, patch);
+        if let (Patch::Apply(manifest), Ok(request)) = (patch, &mut request) {
+            *request.body_mut() = as_yaml(manifest).into_bytes();
+        }
         self.connection.json(&Call::new(Verb::Patch, request, subject)?).await
     }
 
