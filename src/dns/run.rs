@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 
-use super::cutover::{Awaited, Cutover, KIND, Point};
+use super::cutover::{Awaited, Cutover, Point};
 use super::environment::Live;
 use super::measured_share::ShareQuery;
 use super::plan::Refusal;
@@ -21,9 +21,7 @@ use super::waiver::{planned, waivers};
 use super::whereabouts::{PLANNED_ROLLBACK, Whereabouts, refuse_unrecorded};
 use crate::inventory::ZoneService;
 use crate::nameserver::{AT_ONCE, Key, Server};
-use crate::operation::{
-    Listed, OperationError, Plan, Report, RunFailure, Status, Stuck, WaitKind as _, Waiver,
-};
+use crate::operation::{OperationError, Plan, Report, RunFailure, Status, Stuck, WaitKind as _, Waiver};
 use crate::session::gates::{GateSettings, Gates};
 use crate::session::progress::SharedProgress;
 use crate::session::{
@@ -384,13 +382,6 @@ impl EndOfRun<Cutover> for CutoverSession {
         let situation = Situation::of(recorded, false).repeating(&self.options);
         stopped(failure, &situation.with_gates(self.gate_options()))
     }
-}
-
-/// Returns the newest cutover with this plan.
-pub async fn of_plan(session: &ClusterSession, plan: &Plan<Cutover>) -> Result<Option<Listed>, Failure> {
-    let listed = session.listed(KIND).await?;
-    let of_plan = listed.into_iter().filter(|one| one.summary.digest == plan.digest);
-    Ok(of_plan.max_by_key(|one| one.summary.started))
 }
 
 /// Returns whether a rollback could not confirm the end of a wait. The other steps that a run can skip change a name.

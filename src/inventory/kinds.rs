@@ -137,11 +137,15 @@ pub fn copied_kinds() -> impl Iterator<Item = CopiedKind> {
     })
 }
 
+/// Returns what happens to the objects of a kind; `None` if [`KINDS`] does not contain the kind.
+pub fn copying_of(group: &str, resource: &str) -> Option<Copying> {
+    KINDS.iter().find(|rule| rule.resource == (group, resource)).map(|rule| rule.copying)
+}
+
 /// Returns why objects of a kind are not copied; `None` if they are copied. `verbs`: what the API server offers for the kind. If it
 /// does not offer `create`, as for OLM's PackageManifest, the API server computes the objects.
 pub fn why_not_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> Option<&'static str> {
-    let known = KINDS.iter().find(|rule| rule.resource == (group, resource));
-    match known.map(|rule| rule.copying) {
+    match copying_of(group, resource) {
         Some(Copying::MadeAnew(why) | Copying::NotCopied(why)) => return Some(why),
         Some(Copying::Copied(_)) | None => {}
     }

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::inventory::AT_ONCE;
-use crate::inventory::kinds::{Copying, KINDS, is_made_anew};
+use crate::inventory::kinds::{Copying, copying_of, is_made_anew};
 use crate::kube_api::{Cluster, ClusterError, ServedKind};
 
 /// Returns an object of a namespace that neither the API server nor a controller creates; `None` if there is none.
@@ -45,7 +45,5 @@ async fn first_of_kind(
 
 /// Returns whether a controller or the API server creates every object of a kind. A Pod can have no controller.
 fn is_by_controller(kind: &ServedKind) -> bool {
-    let of = (kind.group.as_str(), kind.plural.as_str());
-    let rule = KINDS.iter().find(|rule| rule.resource == of);
-    of.1 != "pods" && rule.is_some_and(|rule| matches!(rule.copying, Copying::MadeAnew(_)))
+    kind.plural != "pods" && matches!(copying_of(&kind.group, &kind.plural), Some(Copying::MadeAnew(_)))
 }

@@ -13,7 +13,7 @@ use super::left_out::{self, Reason};
 use super::order::level;
 use super::refusal;
 use super::work::{DryRun, Entry, KindLeftOut, Mirror, Planned, Reference};
-use crate::inventory::kinds::{Copying, KINDS, is_made_anew, why_not_copied};
+use crate::inventory::kinds::{Copying, copying_of, is_made_anew, why_not_copied};
 use crate::inventory::{AT_ONCE, text};
 use crate::kube_api::{ClusterError, Collection, FieldApply, ObjectRef, ReadOnly, Replaces, ServedKinds};
 use crate::operation::Plan;
@@ -150,10 +150,7 @@ impl MirrorReader {
                 Some(_) if !has("list") || !has("create") => return Ok(Ok(Vec::new())),
                 Some(why) => self.named(pair, namespace, why).await,
                 None if !pair.is_served => self.unserved(pair, namespace).await,
-                None => match self.copied(pair, namespace, around, existing).await? {
-                    Ok(found) => Ok(found),
-                    Err(error) => Err(error),
-                },
+                None => self.copied(pair, namespace, around, existing).await?,
             };
             match found {
                 Ok(found) => entries.extend(found),
@@ -296,16 +293,15 @@ impl MirrorReader {
         namespace: &str,
         why: &'static str,
     ) -> Result<Vec<Entry>, ClusterError> {
-        let of = (pair.kind.group.as_str(), pair.kind.plural.as_str());
-        let rule = KINDS.iter().find(|rule| rule.resource == of).map(|rule| rule.copying);
-        let reason = match (rule, of.1) {
+        let (group, plural) = (pair.kind.group.as_str(), pair.kind.plural.as_str());
+        let reason = match (copying_of(group, plural), plural) {
             (Some(Copying::MadeAnew(_)), "pods") => left_out::BARE_POD,
             (Some(Copying::MadeAnew(_)), "endpointslices") => left_out::MANUAL_ENDPOINTS,
             (Some(Copying::MadeAnew(_)), "replicasets") => left_out::KIND_NOT_COPIED,
             (Some(Copying::MadeAnew(_)), _) => return Ok(Vec::new()),
             _ => Reason { text: why, ..left_out::KIND_NOT_COPIED },
         };
-        let is_to_name = |found: &ObjectMeta| match of.1 {
+        let is_to_name = |found: &ObjectMeta| match plural {
             "endpointslices" => !is_managed(found),
             _ => !is_made_anew(&pair.kind.kind, found),
         };

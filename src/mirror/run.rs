@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::environment::Clusters;
 use super::progress::progress;
-use super::work::{KIND, Mirror};
+use super::work::Mirror;
 use crate::kube_api::ReadOnly;
-use crate::operation::{self, Listed, Plan, Report, Status, Waiver};
+use crate::operation::{self, Plan, Report, Status, Waiver};
 use crate::session::progress::SharedProgress;
 use crate::session::{
     Arrival, ClusterSession, EndOfRun, ExitKind, Failure, Heading, Holding, Recorded, Taking, refuse_ended,
@@ -184,13 +184,6 @@ impl EndOfRun<Mirror> for MirrorSession {
     fn stopped(&self, recorded: &Recorded<Mirror>, failure: operation::RunFailure, _: bool) -> Failure {
         stopped(failure, &recorded.operation)
     }
-}
-
-/// Returns the newest mirror operation with this plan.
-pub async fn of_plan(session: &ClusterSession, plan: &Plan<Mirror>) -> Result<Option<Listed>, Failure> {
-    let listed = session.listed(KIND).await?;
-    let of_plan = listed.into_iter().filter(|one| one.summary.digest == plan.digest);
-    Ok(of_plan.max_by_key(|one| one.summary.started))
 }
 
 fn purpose(work: &Mirror) -> String {

@@ -80,6 +80,13 @@ impl ClusterSession {
             .collect())
     }
 
+    /// Returns the newest operation of this cluster with this plan.
+    pub async fn of_plan<W>(&self, plan: &Plan<W>) -> Result<Option<Listed>, Failure> {
+        let listed = self.listed(&plan.header.kind).await?;
+        let of_plan = listed.into_iter().filter(|one| one.summary.digest == plan.digest);
+        Ok(of_plan.max_by_key(|one| one.summary.started))
+    }
+
     /// Reads an operation of this cluster.
     pub async fn read<W: OperationKind + Work>(&self, operation: &str) -> Result<Recorded<W>, Failure> {
         Recorded::read_of(&self.api, operation, &self.id).await

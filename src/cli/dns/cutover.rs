@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{CutoverRunArgs, GiveUpArgs, KeyArgs, Origin, describe, summary};
 use crate::cli::gates::GateArgs;
 use crate::cli::{Context, Outcome, digest};
-use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another, of_plan};
+use crate::dns::run::{CutoverSession, Goal, Ran, changed_by_another};
 use crate::dns::{Cutover, KIND, NameState, PLANNED_ROLLBACK, Situation, Whereabouts};
 use crate::operation::{Plan, Status, Stuck, Summary, Waiver};
 use crate::session::gates::GateSettings;
@@ -136,7 +136,7 @@ pub async fn run(context: &Context, args: &CutoverArgs) -> Result<Outcome, Failu
     digest::refuse_other(&plan.digest, args.approve.as_deref())?;
     refuse_unknown_stage(&plan.work, goal)?;
     let session = args.run.key.session(session, &plan.work, Origin::File)?.giving_up(&args.without.give_up);
-    if let Some(begun) = of_plan(&session, &plan).await? {
+    if let Some(begun) = session.of_plan(&plan).await? {
         return match begun.summary.status {
             Status::Done => {
                 context.output.progress(&format!("the cutover `{}` of this plan is done", begun.operation));
@@ -295,7 +295,7 @@ async fn undo_planned(
     plan: Plan<Cutover>,
 ) -> Result<Outcome, Failure> {
     let with = (&args.run.key, args.without.give_up.as_slice());
-    if let Some(begun) = of_plan(&session, &plan).await?
+    if let Some(begun) = session.of_plan(&plan).await?
         && begun.summary.status != Status::RolledBack
     {
         let id = &begun.operation;

@@ -10,7 +10,7 @@ use crate::cli::run_args::RunArgs;
 use crate::cli::{Context, Outcome, digest};
 use crate::kube_api::ReadOnly;
 use crate::mirror::Mirror;
-use crate::mirror::run::{MirrorSession, of_plan};
+use crate::mirror::run::MirrorSession;
 use crate::operation::{Plan, Status};
 use crate::session::Failure;
 use crate::words::counted;
@@ -53,7 +53,7 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
     let source = ReadOnly::new(args.kube.connect().await?);
     let session = MirrorSession::new(open(context, &of_mirror, &args.run).await?, Some(source));
     session.refuse_other_clusters(&plan).await?;
-    if let Some(known) = of_plan(&session, &plan).await? {
+    if let Some(known) = session.of_plan(&plan).await? {
         let id = &known.operation;
         return match known.summary.status {
             Status::RolledBack | Status::Done => {
