@@ -4,9 +4,11 @@
 use std::process::Command;
 use std::time::Duration;
 
+use etcd_client::GetOptions;
 use netsurgeon::kube_api::Cluster as Api;
 use netsurgeon::operation::{
-    ClusterLedger, ClusterLock, Held, Journal, LeaseHolder, OperationError, Silence, Status, Summary, Terms,
+    ClusterLedger, ClusterLock, Held, Journal, LeaseHolder, LedgerKind, Mark, OperationError, Silence, Status, Summary,
+    Terms,
 };
 use serde_json::Value;
 
@@ -211,6 +213,32 @@ async fn operations_of_both_ledgers_are_listed_shown_and_forgotten() {
     says(&gone.err, &["error: ", "`maps-1`"]);
 }
 
+async fn ledger(api: &Api) -> ClusterLedger {
+    let id = api.identity().await.expect("an identity");
+    ClusterLedger::begin(api, &id, &claim("maps-1", 1), 4).await.expect("it starts")
+}
+
+/// Records an operation in the cluster that no process runs, with its mark.
+async fn soaking(api: &Api) -> Journal {
+    let ledger = ledger(api).await;
+    let summary = Summary::begun("maps", "digest", &claim("maps-1", 1));
+    let journal = Journal::begin_in(&ledger, b"{}", summary).await.expect("it is stored");
+    let (operation, kind) = ("maps-1".to_string(), "maps".to_string());
+    Mark { operation, kind, ledger: LedgerKind::Cluster }.put(api).await.expect("it is marked");
+    journal
+}
+
+/// Returns every former value of the Lease.
+async fn lease_history(cluster: &Cluster) -> Vec<String> {
+    let (mut client, mut found, mut options) = (cluster.etcd.client().await, Vec::new(), None);
+    loop {
+        let answer = client.get("/registry/leases/kube-system/netsurgeon", options).await.expect("etcd answers");
+        let Some(pair) = answer.kvs().first() else { return found };
+        found.push(String::from_utf8_lossy(pair.value()).into_owned());
+        options = Some(GetOptions::new().with_revision(pair.mod_revision() - 1));
+    }
+}
+
 /// A rewrite needs only etcd. If the API answers, an operation that changes no etcd excludes it too.
 #[tokio::test(flavor = "multi_thread")]
 async fn rewrite_is_refused_while_operation_without_etcd_runs() {
@@ -222,20 +250,27 @@ async fn rewrite_is_refused_while_operation_without_etcd_runs() {
     let (lock, _) = acquire(&api, &claim("dns-1", 1), terms(false)).await.expect("it is free");
     let refused = rewrite().expect(1);
     says(&refused.err, &["`ops@host-1` (pid 1)", "`dns-1`"]);
-    assert_eq!(cluster.etcd.get(BITMAP).await, Some(drifted));
+    assert_eq!(cluster.etcd.get(BITMAP).await, Some(drifted.clone()));
     assert_eq!(
         cluster.etcd.keys("/netsurgeon/").await,
         Vec::<String>::new(),
         "the lease in etcd is released"
     );
     lock.release().await.expect("it is released");
+    let unfinished = soaking(&api).await;
+    says(&rewrite().expect(1).err, &["operation `maps-1` (maps) of this cluster has not ended"]);
+    assert_eq!(cluster.etcd.get(BITMAP).await, Some(drifted));
+    unfinished.set_status(&ledger(&api).await, Status::RolledBack, 7).await.expect("it is written");
     let done = rewrite().expect(0);
     let unlocked = ["warning: ", "Lease `kube-system/netsurgeon`"];
     assert!(!has_line(&done.err, &unlocked), "{}", done.err);
     assert!(ClusterLock::holder(&api).await.unwrap().is_none(), "the Lease is released");
-    // Without a kubeconfig.
     let done = done.json();
     let operation = done["operation"].as_str().expect("an id");
+    assert_eq!(Mark::list(&api).await.expect("marks"), [], "the rewrite has ended, and `maps-1` as well");
+    let mark = format!("operations.netsurgeon.io/{operation}");
+    assert!(lease_history(&cluster).await.iter().any(|lease| lease.contains(&mark)), "it was marked while it ran");
+    // Without a kubeconfig.
     let undo = ["ranges", "rewrite", "--yes", "--undo", operation];
     let undone = commands::netsurgeon(&cluster, &undo).expect(0);
     says(&undone.err, &unlocked);

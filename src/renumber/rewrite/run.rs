@@ -140,12 +140,13 @@ impl RewriteSession {
         let lock = self.take(&operation, &plan.work).await?;
         let begun = async {
             self.refuse_beside_another().await?;
+            self.refuse_beside_marked(KIND).await?;
             if !self.is_still_right(&plan.work).await? {
                 return Err(changed(&plan.work));
             }
             let (store, guards) = (self.store.as_ref(), [lock.guard()]);
             let mut journal = Journal::begin_plan(store, plan, lock.claim(), Value::Null, &guards).await?;
-            self.write(&plan.work, &mut journal, &lock).await
+            self.marked(&lock, false, self.write(&plan.work, &mut journal, &lock)).await
         };
         let begun = begun.await;
         release(lock, begun).await?;
@@ -158,7 +159,8 @@ impl RewriteSession {
         refuse_ended(operation, &known.summary)?;
         refuse_removing(operation, &known.summary)?;
         let lock = self.take(operation, &known.plan.work).await?;
-        let resumed = self.resume_locked(operation, &lock).await;
+        let is_back = known.journal.is_being_undone();
+        let resumed = self.marked(&lock, is_back, self.resume_locked(operation, &lock)).await;
         release(lock, resumed).await
     }
 
@@ -195,8 +197,26 @@ impl RewriteSession {
             let result = self.restore(&plan.work, &mut journal, &lock).await?;
             Ok((plan.work, result))
         };
-        let undone = undone.await;
+        let undone = self.marked(&lock, true, undone).await;
         release(lock, undone).await
+    }
+
+    /// Marks the operation during a run. The mark stays after the run only if the operation must be resumed or rolled back: a
+    /// rollback that is stuck leaves the rewrite in effect, and nothing is to be continued.
+    async fn marked<T>(
+        &self,
+        lock: &Lock,
+        is_back: bool,
+        run: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let operation = &lock.claim().operation;
+        self.mark(operation, KIND, is_back).await?;
+        let result = run.await;
+        let status = self.read(operation).await.map(|recorded| recorded.summary.status);
+        if status.is_ok_and(|status| status.has_ended() || status == Status::Stuck) {
+            self.unmark(operation).await;
+        }
+        result
     }
 
     async fn take(&self, operation: &str, work: &RangeRewrite) -> Result<Lock, Failure> {
