@@ -6,6 +6,7 @@
 
 mod aws;
 mod forms;
+mod mirror;
 mod stage;
 
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
-use etcd_client::GetOptions;
+use etcd_client::{Client, GetOptions};
 use netsurgeon::cli::Cli;
 use serde_json::{Value, json};
 
@@ -44,6 +45,7 @@ async fn no_secret_leaks() {
     }
     there_and_back(&mut stage, &mut ran);
     to_the_end(&mut stage, &mut ran).await;
+    mirror::there_and_back(&mut stage, &mut ran).await;
     failures(&mut stage);
     every_command_ran(&ran);
     what_is_left_behind(&mut stage).await;
@@ -465,16 +467,22 @@ async fn what_is_left_behind(stage: &mut Stage) {
             stage.search(&file.display().to_string(), &content);
         }
     }
-    let mut client = stage.cluster.etcd.client().await;
+    let keys = search_etcd(stage, stage.cluster.etcd.client().await, &["/registry/secrets/default/clear"]).await;
+    let under = |prefix: &str| keys.iter().filter(|key| key.starts_with(prefix)).count();
+    let (journal, events) = (under("/netsurgeon/"), under("/registry/events/"));
+    assert!(journal > 10 && events > 0, "{journal} keys of the journal, {events} events");
+}
+
+/// Searches every value of an etcd, except under some keys. Returns the keys.
+async fn search_etcd(stage: &mut Stage, mut client: Client, exempt: &[&str]) -> Vec<String> {
     let found = client.get("/", Some(GetOptions::new().with_prefix())).await.expect("etcd answers");
-    let (mut journal, mut events) = (0, 0);
+    let mut keys = Vec::new();
     for pair in found.kvs() {
         let key = String::from_utf8_lossy(pair.key()).into_owned();
-        journal += usize::from(key.starts_with("/netsurgeon/"));
-        events += usize::from(key.starts_with("/registry/events/"));
-        if key != "/registry/secrets/default/clear" {
+        if !exempt.contains(&key.as_str()) {
             stage.search(&key, pair.value());
         }
+        keys.push(key);
     }
-    assert!(journal > 10 && events > 0, "{journal} keys of the journal, {events} events");
+    keys
 }

@@ -1,0 +1,37 @@
+//! A namespace whose Secrets are copied to a mirror, with success and with refusals. Only the Secrets of the mirror may contain
+//! their values.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::stage::{Stage, Variables};
+use super::{everyway, search_etcd};
+use crate::rig::cluster::{Cluster, ClusterOptions, Era};
+
+/// The Secrets of the namespace `default`, which the stage planted.
+const SECRETS: [&str; 2] = ["/registry/secrets/default/sealed", "/registry/secrets/default/clear"];
+
+/// Plans, copies, compares and removes. One Secret is refused: the mirror has another one of its name.
+pub async fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
+    let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
+    let mirror = Cluster::start(options).await;
+    let theirs = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "clear"}});
+    mirror.api.create(&theirs).await;
+    let to = format!("--mirror-kubeconfig {}", mirror.kubeconfig().display());
+    let saved = "--plan mirror.json";
+    everyway(stage, ran, &format!("mirror plan -n default {to} --save mirror.json"));
+    everyway(stage, ran, &format!("mirror apply {saved} {to} --yes"));
+    everyway(stage, ran, &format!("mirror verify {saved} {to}"));
+    let on_mirror = format!("--kubeconfig {}", mirror.kubeconfig().display());
+    let (_, listed, _) = stage.run(&format!("operation list -o json {on_mirror}"), &Variables::new());
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let operation = listed["operations"][0]["operation"].as_str().expect("an operation");
+    everyway(stage, ran, &format!("operation show {operation} {on_mirror} "));
+    everyway(stage, ran, &format!("operation report {operation} {on_mirror} --html mirror.html"));
+    let copied = mirror.api.get("/api/v1/namespaces/default/secrets/sealed").await;
+    assert!(copied["data"]["password"].is_string(), "the Secret is copied");
+    search_etcd(stage, mirror.etcd.client().await, &SECRETS).await;
+    everyway(stage, ran, &format!("mirror teardown --yes {to}"));
+    search_etcd(stage, mirror.etcd.client().await, &[]).await;
+}
