@@ -155,6 +155,11 @@ fn strip_service(service: &mut Value, keep_node_ports: bool) {
         spec.remove("clusterIP");
     }
     spec.remove("clusterIPs");
+    // A copy without external IPs is reachable from outside only through one of these types (ValidateService,
+    // pkg/apis/core/validation/validation.go).
+    if !matches!(spec.get("type").and_then(Value::as_str), Some("NodePort" | "LoadBalancer")) {
+        spec.remove("externalTrafficPolicy");
+    }
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
         if !keep_node_ports {
@@ -219,6 +224,10 @@ mod tests {
             "ports": [{"port": 80, "nodePort": 30080}], "externalIPs": ["192.0.2.1"], "loadBalancerIP": "192.0.2.2"});
         assert_eq!(stripped(usual.clone(), false), json!({"ports": [{"port": 80}]}));
         assert_eq!(stripped(usual, true), json!({"ports": [{"port": 80, "nodePort": 30080}]}));
+        let external = |kind: &str| json!({"type": kind, "externalIPs": ["192.0.2.1"], "externalTrafficPolicy": "Local"});
+        assert_eq!(stripped(external("ClusterIP"), false), json!({"type": "ClusterIP"}));
+        let kept = json!({"type": "NodePort", "externalTrafficPolicy": "Local"});
+        assert_eq!(stripped(external("NodePort"), false), kept);
         let headless = json!({"clusterIP": "None", "clusterIPs": ["None"]});
         assert_eq!(stripped(headless, false), json!({"clusterIP": "None"}));
     }

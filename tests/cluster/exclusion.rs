@@ -7,8 +7,8 @@ use std::time::Duration;
 use etcd_client::GetOptions;
 use netsurgeon::kube_api::Cluster as Api;
 use netsurgeon::operation::{
-    ClusterLedger, ClusterLock, Held, Journal, LeaseHolder, LedgerKind, Mark, OperationError, Silence, Status, Summary,
-    Terms,
+    ClusterLedger, ClusterLock, Held, Journal, LeaseHolder, LedgerKind, Mark, OperationError, Silence,
+    Status, Summary, Terms,
 };
 use serde_json::Value;
 
@@ -232,7 +232,8 @@ async fn soaking(api: &Api) -> Journal {
 async fn lease_history(cluster: &Cluster) -> Vec<String> {
     let (mut client, mut found, mut options) = (cluster.etcd.client().await, Vec::new(), None);
     loop {
-        let answer = client.get("/registry/leases/kube-system/netsurgeon", options).await.expect("etcd answers");
+        let answer =
+            client.get("/registry/leases/kube-system/netsurgeon", options).await.expect("etcd answers");
         let Some(pair) = answer.kvs().first() else { return found };
         found.push(String::from_utf8_lossy(pair.value()).into_owned());
         options = Some(GetOptions::new().with_revision(pair.mod_revision() - 1));
@@ -269,7 +270,10 @@ async fn rewrite_is_refused_while_operation_without_etcd_runs() {
     let operation = done["operation"].as_str().expect("an id");
     assert_eq!(Mark::list(&api).await.expect("marks"), [], "the rewrite has ended, and `maps-1` as well");
     let mark = format!("operations.netsurgeon.io/{operation}");
-    assert!(lease_history(&cluster).await.iter().any(|lease| lease.contains(&mark)), "it was marked while it ran");
+    assert!(
+        lease_history(&cluster).await.iter().any(|lease| lease.contains(&mark)),
+        "it was marked while it ran"
+    );
     // Without a kubeconfig.
     let undo = ["ranges", "rewrite", "--yes", "--undo", operation];
     let undone = commands::netsurgeon(&cluster, &undo).expect(0);

@@ -16,7 +16,8 @@ const SECRETS: [&str; 2] = ["/registry/secrets/default/sealed", "/registry/secre
 pub async fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     let options = ClusterOptions { controllers: false, ..ClusterOptions::new(Era::Objects) };
     let mirror = Cluster::start(options).await;
-    let theirs = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "clear"}});
+    let theirs =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "clear"}});
     mirror.api.create(&theirs).await;
     let to = format!("--mirror-kubeconfig {}", mirror.kubeconfig().display());
     let saved = "--plan mirror.json";
@@ -26,7 +27,9 @@ pub async fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     let on_mirror = format!("--kubeconfig {}", mirror.kubeconfig().display());
     let (_, listed, _) = stage.run(&format!("operation list -o json {on_mirror}"), &Variables::new());
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
-    let operation = listed["operations"][0]["operation"].as_str().expect("an operation");
+    let mut operations = listed["operations"].as_array().expect("operations").iter();
+    let copying = operations.find(|one| one["kind"] == "mirror").expect("the mirror operation");
+    let operation = copying["operation"].as_str().expect("an id");
     everyway(stage, ran, &format!("operation show {operation} {on_mirror} "));
     everyway(stage, ran, &format!("operation report {operation} {on_mirror} --html mirror.html"));
     let copied = mirror.api.get("/api/v1/namespaces/default/secrets/sealed").await;

@@ -467,7 +467,8 @@ async fn what_is_left_behind(stage: &mut Stage) {
             stage.search(&file.display().to_string(), &content);
         }
     }
-    let keys = search_etcd(stage, stage.cluster.etcd.client().await, &["/registry/secrets/default/clear"]).await;
+    let keys =
+        search_etcd(stage, stage.cluster.etcd.client().await, &["/registry/secrets/default/clear"]).await;
     let under = |prefix: &str| keys.iter().filter(|key| key.starts_with(prefix)).count();
     let (journal, events) = (under("/netsurgeon/"), under("/registry/events/"));
     assert!(journal > 10 && events > 0, "{journal} keys of the journal, {events} events");
