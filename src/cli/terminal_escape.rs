@@ -109,6 +109,12 @@ impl<W: Write> Neutral<W> {
 
     /// Writes the bytes that are held, except the start of a last character.
     fn pass(&mut self) -> io::Result<()> {
+        // Most blocks are text without a torn character. This check takes a tenth of the time that the chunks take.
+        if let Ok(text) = std::str::from_utf8(&self.held) {
+            self.to.write_all(neutral(text, false).as_bytes())?;
+            self.held.clear();
+            return Ok(());
+        }
         let mut done = 0_usize;
         for chunk in self.held.utf8_chunks() {
             self.to.write_all(neutral(chunk.valid(), false).as_bytes())?;
@@ -129,12 +135,16 @@ impl<W: Write> Neutral<W> {
 }
 
 impl<W: Write> Write for Neutral<W> {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    // A serializer calls this for pieces of a few bytes. The default loops over `write`.
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.held.extend_from_slice(bytes);
-        if self.held.len() >= BLOCK {
-            self.pass()?;
-        }
-        Ok(bytes.len())
+        if self.held.len() < BLOCK { Ok(()) } else { self.pass() }
     }
 
     fn flush(&mut self) -> io::Result<()> {

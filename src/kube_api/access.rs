@@ -79,7 +79,7 @@ impl Cluster {
 impl ApiServerClient {
     /// Sends a create request to this API server as a dry run; see [`Cluster::try_create`].
     pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
-        self.connection().create(manifest, true).await
+        self.connection().create(manifest, &PostParams { dry_run: true, ..PostParams::default() }).await
     }
 }
 

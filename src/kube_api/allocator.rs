@@ -2,6 +2,7 @@
 //! ServiceCIDR is created, the allocator needs some milliseconds to load it. After the API server starts, the allocator must
 //! first fill its caches. A process that has lost the operation lease can still be releasing the requested address.
 
+use kube::api::PostParams;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -23,7 +24,7 @@ impl Cluster {
     ) -> Result<K, ClusterError> {
         let started = Instant::now();
         loop {
-            match self.connection.create(manifest, false).await {
+            match self.connection.create(manifest, &PostParams::default()).await {
                 Err(error) if is_behind(&error) && started.elapsed() < LAG => sleep(PAUSE).await,
                 outcome => return outcome,
             }

@@ -53,11 +53,10 @@ impl Connection {
     pub(super) async fn create<K: DeserializeOwned>(
         &self,
         manifest: &Value,
-        dry_run: bool,
+        options: &PostParams,
     ) -> Result<K, ClusterError> {
         let Place { requests, subject } = self.place_of(&ObjectRef::of(manifest)?).await?;
-        let options = PostParams { dry_run, ..PostParams::default() };
-        let request = requests.create(&options, manifest.to_string().into_bytes());
+        let request = requests.create(options, manifest.to_string().into_bytes());
         self.json(&Call::new(Verb::Create, request, subject)?).await
     }
 
@@ -85,13 +84,25 @@ fn unless_missing<T>(found: Result<T, ClusterError>) -> Result<Option<T>, Cluste
 impl Cluster {
     /// Creates an object and returns it as the API server stored it.
     pub async fn create(&self, manifest: &Value) -> Result<Value, ClusterError> {
-        self.connection.create(manifest, false).await
+        self.connection.create(manifest, &PostParams::default()).await
+    }
+
+    /// Creates an object under the name of a field manager.
+    pub async fn create_as(&self, manifest: &Value, manager: &str) -> Result<Value, ClusterError> {
+        let field_manager = Some(manager.to_string());
+        self.connection.create(manifest, &PostParams { field_manager, ..PostParams::default() }).await
+    }
+
+    /// Sends [`Self::create_as`] as a dry run.
+    pub async fn try_create_as(&self, manifest: &Value, manager: &str) -> Result<Value, ClusterError> {
+        let field_manager = Some(manager.to_string());
+        self.connection.create(manifest, &PostParams { field_manager, dry_run: true }).await
     }
 
     /// Sends a create request as a dry run (`dryRun=All`). The API server runs all checks, including admission, but stores
     /// nothing.
     pub async fn try_create(&self, manifest: &Value) -> Result<Value, ClusterError> {
-        self.connection.create(manifest, true).await
+        self.connection.create(manifest, &PostParams { dry_run: true, ..PostParams::default() }).await
     }
 
     /// Reads the most recent version of an object; `None` if it does not exist.
@@ -126,6 +137,30 @@ impl Cluster {
         self.patch(object, &PatchParams::default(), &Patch::Merge(change)).await
     }
 
+    /// Changes an object with a JSON merge patch, under the name of a field manager.
+    pub async fn merge_as(
+        &self,
+        object: &ObjectRef<'_>,
+        change: &Value,
+        manager: &str,
+    ) -> Result<Value, ClusterError> {
+        let field_manager = Some(manager.to_string());
+        self.patch(object, &PatchParams { field_manager, ..PatchParams::default() }, &Patch::Merge(change))
+            .await
+    }
+
+    /// Sends [`Self::merge_as`] as a dry run.
+    pub async fn try_merge_as(
+        &self,
+        object: &ObjectRef<'_>,
+        change: &Value,
+        manager: &str,
+    ) -> Result<Value, ClusterError> {
+        let field_manager = Some(manager.to_string());
+        let options = PatchParams { field_manager, dry_run: true, ..PatchParams::default() };
+        self.patch(object, &options, &Patch::Merge(change)).await
+    }
+
     /// Creates or changes an object to match a manifest (server-side apply with the field manager `netsurgeon`). netsurgeon takes
     /// over fields of other managers. Fields that netsurgeon owned before and that are not in the manifest are removed.
     pub async fn apply(&self, manifest: &Value) -> Result<Value, ClusterError> {
@@ -152,7 +187,12 @@ impl Cluster {
     ///
     /// An object with finalizers exists until its finalizers are removed.
     pub async fn delete(&self, object: &ObjectRef<'_>, uid: Option<&str>) -> Result<(), ClusterError> {
-        self.delete_if(object, uid.map(str::to_string), None).await
+        self.delete_if(object, (uid.map(str::to_string), None), false).await
+    }
+
+    /// Sends [`Self::delete`] as a dry run.
+    pub async fn try_delete(&self, object: &ObjectRef<'_>, uid: &str) -> Result<(), ClusterError> {
+        self.delete_if(object, (Some(uid.to_string()), None), true).await
     }
 
     /// Deletes an object like [`Self::delete`], if it is still equal to `read`. Returns [`ClusterError::Conflict`] if it has
@@ -161,20 +201,20 @@ impl Cluster {
         let of = |name: &str| {
             read.pointer(&format!("/metadata/{name}")).and_then(Value::as_str).unwrap_or_default().to_string()
         };
-        self.delete_if(object, Some(of("uid")), Some(of("resourceVersion"))).await
+        self.delete_if(object, (Some(of("uid")), Some(of("resourceVersion"))), false).await
     }
 
     async fn delete_if(
         &self,
         object: &ObjectRef<'_>,
-        uid: Option<String>,
-        resource_version: Option<String>,
+        (uid, resource_version): (Option<String>, Option<String>),
+        dry_run: bool,
     ) -> Result<(), ClusterError> {
         let deleted = async {
             let Place { requests, subject } = self.connection.place_of(object).await?;
             let has_one = uid.is_some() || resource_version.is_some();
             let preconditions = has_one.then_some(Preconditions { uid, resource_version });
-            let options = DeleteParams { preconditions, ..DeleteParams::background() };
+            let options = DeleteParams { preconditions, dry_run, ..DeleteParams::background() };
             let call = Call::new(Verb::Delete, requests.delete(object.name, &options), subject)?;
             self.connection.request(&call).await
         };

@@ -59,4 +59,24 @@ impl ReadOnly {
     ) -> Result<Value, ClusterError> {
         self.0.try_apply_fields(manifest, options).await
     }
+
+    /// Sends a create request as a dry run, see [`Cluster::try_create_as`].
+    pub async fn try_create_as(&self, manifest: &Value, manager: &str) -> Result<Value, ClusterError> {
+        self.0.try_create_as(manifest, manager).await
+    }
+
+    /// Sends a merge patch as a dry run, see [`Cluster::try_merge_as`].
+    pub async fn try_merge_as(
+        &self,
+        object: &ObjectRef<'_>,
+        change: &Value,
+        manager: &str,
+    ) -> Result<Value, ClusterError> {
+        self.0.try_merge_as(object, change, manager).await
+    }
+
+    /// Sends a delete request as a dry run, see [`Cluster::try_delete`].
+    pub async fn try_delete(&self, object: &ObjectRef<'_>, uid: &str) -> Result<(), ClusterError> {
+        self.0.try_delete(object, uid).await
+    }
 }

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
+use kube::api::PostParams;
 use serde_json::json;
 
 use super::barrier::passing;
@@ -21,7 +22,7 @@ impl Cluster {
             "metadata": passing("trial", namespace, "trial"),
             "spec": {"clusterIP": "None", "ports": [{"port": 1, "protocol": "TCP"}]},
         });
-        let made: Service = self.connection.create(&manifest, false).await?;
+        let made: Service = self.connection.create(&manifest, &PostParams::default()).await?;
         let seen = look(&made.name_any()).await;
         self.remove(&made).await?;
         Ok(seen)

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::copy::{Shape, copy};
 use super::difference::{Change, changes};
+use super::ledger::Created;
 use super::left_out::{self, Reason};
 use crate::inventory::text;
 use crate::kube_api::ServedKind;
@@ -21,8 +22,8 @@ pub struct Around {
     pub selectors: Vec<(String, BTreeMap<String, String>)>,
     /// Objects whose replicas an autoscaler sets, as kind, namespace and name.
     pub scaled: BTreeSet<(String, String, String)>,
-    /// Uids of the objects that mirror operations created in the mirror.
-    pub ours: BTreeSet<String>,
+    /// The objects that mirror operations created in the mirror.
+    pub ours: Created,
     /// Namespaces that the mirror is deleting.
     pub terminating: BTreeSet<String>,
 }
@@ -78,7 +79,7 @@ impl Around {
 
     /// Returns whether an object of the mirror was created by a mirror operation.
     pub(super) fn is_ours(&self, live: &Value) -> bool {
-        self.ours.contains(text(live, "/metadata/uid"))
+        self.ours.contains_key(text(live, "/metadata/uid"))
     }
 
     /// Returns whether a workload runs in the mirror: a Service selects its Pods, or the operator names it.

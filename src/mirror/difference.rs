@@ -79,20 +79,26 @@ pub(super) fn has_value(live: Option<&Value>, copy: Option<&Value>) -> bool {
     }
 }
 
-/// Returns the entry of netsurgeon in `metadata.managedFields`.
+/// Returns the entry of netsurgeon in `metadata.managedFields`: of its applies, or of its other writes if server-side apply refused
+/// the object.
 fn entry(live: &Value) -> Option<&Value> {
     let entries = live.pointer("/metadata/managedFields")?.as_array()?;
-    entries.iter().find(|entry| {
-        entry["manager"] == MANAGER && entry["operation"] == "Apply" && entry.get("subresource").is_none()
-    })
+    let of = |operation: &str| {
+        entries.iter().find(|entry| {
+            entry["manager"] == MANAGER
+                && entry["operation"] == operation
+                && entry.get("subresource").is_none()
+        })
+    };
+    of("Apply").or_else(|| of("Update"))
 }
 
 fn owned_fields(live: &Value) -> Option<&Map<String, Value>> {
     entry(live)?.get("fieldsV1")?.as_object()
 }
 
-/// Returns whether netsurgeon applied an object of the mirror. No other client can apply under this name by accident, and copies of
-/// labels and annotations do not count.
+/// Returns whether netsurgeon wrote an object of the mirror. No other client uses this name by accident, and copies of labels and
+/// annotations do not count.
 pub(super) fn is_applied(live: &Value) -> bool {
     entry(live).is_some()
 }

@@ -4,17 +4,20 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::cluster_scoped::DEFINITION;
 use super::copy::copy;
-use super::difference::{Change, MANAGER, get, has_value, is_applied, set};
-use super::ledger::created_uid;
+use super::definition::established;
+use super::deletion::{delete, refuse_content};
+use super::difference::{Change, get, has_value, is_applied, set};
+use super::ledger::{created, created_uid};
 use super::left_out::left_out;
-use super::namespace_content::first_object;
+use super::object_write;
 use super::reader::{differing, planned_object};
 use super::refusal::{fault, is_stale};
 use super::strip::strip;
 use super::work::{Copy, Planned};
 use crate::inventory::text;
-use crate::kube_api::{Cluster, ClusterError, FieldApply, ReadOnly, Replaces};
+use crate::kube_api::{Cluster, ClusterError, ReadOnly};
 use crate::operation::{
     Answer, Applied, Doing, Environment, Manual, NoWait, Observed, Records, State, StepFault, Wait,
 };
@@ -40,6 +43,9 @@ struct Before {
     /// or the values are too large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     changes: Option<Vec<Change>>,
+    /// The object that the step deletes. `None` if it is not recorded, for the same reasons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    object: Option<Value>,
 }
 
 impl Before {
@@ -99,12 +105,17 @@ impl Clusters<'_> {
         }
         let manifest = self.copy(effect).await?;
         doing.fence.still_ours().await?;
-        let options = FieldApply { manager: MANAGER, replaces: Replaces::Nothing };
-        match self.mirror.apply_fields(&manifest, options).await {
-            Ok(made) => Ok(Applied::Made(json!({"uid": text(&made, "/metadata/uid"), "created": true}))),
+        match object_write::create(self.mirror, &manifest).await {
+            Ok(made) => {
+                if effect.object.resource == DEFINITION.0 {
+                    established(self.mirror, &effect.object, doing.stop).await?;
+                }
+                Ok(Applied::Made(json!({"uid": text(&made, "/metadata/uid"), "created": true})))
+            }
             Err(ClusterError::Conflict { reason, .. }) if is_stale(&reason) => {
                 Err(another_client_created(effect))
             }
+            Err(ClusterError::AlreadyExists { .. }) => Err(another_client_created(effect)),
             Err(error) => Err(fault(&error, effect.object.is_secret())),
         }
     }
@@ -127,9 +138,8 @@ impl Clusters<'_> {
         }
         doing.fence.still_ours().await?;
         let version = text(&live, "/metadata/resourceVersion");
-        let options = FieldApply { manager: MANAGER, replaces: Replaces::Version(version) };
-        let applied = self.mirror.apply_fields(&manifest, options).await;
-        applied.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        let changed = object_write::change(self.mirror, (&manifest, &changes), version).await;
+        changed.map_err(|error| fault(&error, effect.object.is_secret()))?;
         Ok(Applied::Made(made))
     }
 
@@ -146,21 +156,23 @@ impl Clusters<'_> {
     async fn delete(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         let effect = doing.effect;
         let Some(live) = self.live(effect).await? else { return Ok(Applied::NOTHING) };
-        let uid = Self::created(doing, &live);
-        let Some(uid) = uid.filter(|uid| uid == text(&live, "/metadata/uid")) else {
+        let uid = text(&live, "/metadata/uid");
+        if Self::created(doing, &live).as_deref() != Some(uid) && !self.has_recreated(uid).await? {
             return Err(StepFault::Skip("another client has replaced the object".to_string()));
-        };
-        if effect.object.resource == "/namespaces" {
-            let other = first_object(self.mirror, &effect.object.name).await;
-            let other = other.map_err(|error| fault(&error, false))?;
-            if let Some(other) = other {
-                return Err(StepFault::Skip(format!("the namespace contains another object: {other}")));
-            }
+        }
+        if text(&live, "/metadata/deletionTimestamp").is_empty() {
+            refuse_content(self.mirror, &effect.object, &live).await?;
         }
         doing.fence.still_ours().await?;
-        let deleted = self.mirror.delete(&effect.object.object(), Some(&uid)).await;
-        deleted.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        delete(self.mirror, &effect.object, uid, doing.stop).await?;
         Ok(Applied::NOTHING)
+    }
+
+    /// Returns whether another mirror operation created an object: the rollback of its deletion gave it a new uid.
+    async fn has_recreated(&self, uid: &str) -> Result<bool, StepFault> {
+        let created = created(self.mirror).await;
+        let (created, _) = created.map_err(|failure| StepFault::Halt(failure.to_string()))?;
+        Ok(created.contains_key(uid))
     }
 
     /// Restores the previous values of the fields that an update changed.
@@ -176,30 +188,77 @@ impl Clusters<'_> {
         }
         let live = self.planned_live(effect).await?;
         let mut manifest = strip(&effect.object.resource, &live, true);
-        let (mut due, mut foreign) = (false, Vec::new());
+        let (mut due, mut foreign) = (Vec::new(), Vec::new());
         for change in &changes {
             let now = get(&live, &change.path);
             if now == change.from.as_ref() {
                 continue;
             }
             if has_value(now, change.to.as_ref()) {
-                due = true;
+                due.push(Change {
+                    path: change.path.clone(),
+                    from: change.to.clone(),
+                    to: change.from.clone(),
+                });
                 set(&mut manifest, &change.path, change.from.as_ref());
             } else {
                 foreign.push(change.field());
             }
         }
-        if due {
+        if !due.is_empty() {
             doing.fence.still_ours().await?;
             let version = text(&live, "/metadata/resourceVersion");
-            let options = FieldApply { manager: MANAGER, replaces: Replaces::Version(version) };
-            let applied = self.mirror.apply_fields(&manifest, options).await;
-            applied.map_err(|error| fault(&error, effect.object.is_secret()))?;
+            let changed = object_write::change(self.mirror, (&manifest, &due), version).await;
+            changed.map_err(|error| fault(&error, effect.object.is_secret()))?;
         }
         if foreign.is_empty() {
             return Ok(Applied::NOTHING);
         }
         Err(StepFault::Skip(format!("another client has changed these fields: {}", foreign.join(", "))))
+    }
+}
+
+/// The action `delete`, and its rollback.
+impl Clusters<'_> {
+    /// Deletes the copy of an object that the source has deleted.
+    async fn remove(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+        let effect = doing.effect;
+        let Some(live) = self.live(effect).await? else { return Ok(Applied::NOTHING) };
+        let uid = text(&live, "/metadata/uid");
+        if Some(uid) != effect.mirror_uid.as_deref() {
+            return Err(StepFault::Skip("another client has replaced the object since the plan".to_string()));
+        }
+        doing.fence.still_ours().await?;
+        delete(self.mirror, &effect.object, uid, doing.stop).await?;
+        Ok(Applied::NOTHING)
+    }
+
+    /// Creates a deleted copy again, from its recorded content.
+    async fn recreate(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+        let effect = doing.effect;
+        let Some(manifest) = Before::of(doing).object else {
+            return Err(StepFault::Skip(
+                "its content is not recorded, and the source has deleted it, so it stays deleted".to_string(),
+            ));
+        };
+        if let Some(live) = self.live(effect).await? {
+            return Self::recreated(effect, &live).ok_or_else(|| another_client_created(effect));
+        }
+        doing.fence.still_ours().await?;
+        match object_write::create(self.mirror, &manifest).await {
+            Ok(made) => Ok(Applied::Made(json!({"recreated": text(&made, "/metadata/uid")}))),
+            Err(ClusterError::AlreadyExists { .. }) => Err(another_client_created(effect)),
+            Err(error) => Err(fault(&error, effect.object.is_secret())),
+        }
+    }
+
+    /// Returns the result if a deletion was never executed, or if a lost answer created the object again.
+    fn recreated(effect: &Copy, live: &Value) -> Option<Applied> {
+        let uid = text(live, "/metadata/uid");
+        if Some(uid) == effect.mirror_uid.as_deref() {
+            return Some(Applied::NOTHING);
+        }
+        is_applied(live).then(|| Applied::Made(json!({"recreated": uid})))
     }
 }
 
@@ -213,28 +272,36 @@ impl Environment<Copy> for Clusters<'_> {
         let effect = doing.effect;
         if effect.action == Planned::Create {
             let absent = self.live(effect).await?.is_none();
-            return Ok(json!(Before { absent, changes: None }));
+            return Ok(json!(Before { absent, ..Before::default() }));
         }
-        let (live, manifest) = (self.planned_live(effect).await?, self.copy(effect).await?);
+        let live = self.planned_live(effect).await?;
+        if effect.action == Planned::Delete {
+            let object = strip(&effect.object.resource, &live, true);
+            let is_small = object.to_string().len() <= MOST_RECORDED && !effect.object.is_secret();
+            return Ok(json!(Before { object: is_small.then_some(object), ..Before::default() }));
+        }
+        let manifest = self.copy(effect).await?;
         let changes = self.differing(effect, &manifest, &live).await?;
         let is_small = json!(changes).to_string().len() <= MOST_RECORDED;
         let changes = (is_small && !effect.object.is_secret()).then_some(changes);
-        Ok(json!(Before { absent: false, changes }))
+        Ok(json!(Before { changes, ..Before::default() }))
     }
 
     async fn apply(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         match (doing.effect.action, doing.back) {
             (Planned::Update, false) => self.update(doing).await,
-            (_, false) => self.create(doing).await,
             (Planned::Update, true) => self.restore(doing).await,
+            (Planned::Delete, false) => self.remove(doing).await,
+            (Planned::Delete, true) => self.recreate(doing).await,
+            (_, false) => self.create(doing).await,
             (_, true) => self.delete(doing).await,
         }
     }
 
     async fn observe(&self, doing: &Doing<'_, Copy>) -> Result<Observed, StepFault> {
         let effect = doing.effect;
-        if effect.action == Planned::Update {
-            // An update and its rollback compare the fields themselves.
+        if effect.action != Planned::Create {
+            // An update, a deletion and their rollbacks compare the object themselves.
             return Ok(Observed::NotDone);
         }
         let Some(live) = self.live(effect).await? else {
@@ -242,9 +309,7 @@ impl Environment<Copy> for Clusters<'_> {
         };
         let uid = text(&live, "/metadata/uid");
         let is_ours = Self::created(doing, &live).is_some_and(|created| created == uid);
-        let is_going = !text(&live, "/metadata/deletionTimestamp").is_empty();
         Ok(match (doing.back, is_ours) {
-            (true, true) if is_going => Observed::Done(Value::Null),
             (true, true) => Observed::NotDone,
             (false, true) => Observed::Done(json!({"uid": uid, "created": true})),
             (_, false) => Observed::Changed(format!("another client has created {}", effect.object)),

@@ -37,10 +37,27 @@ pub(super) const BARE_POD: Reason =
 pub(super) const MANUAL_ENDPOINTS: Reason =
     reason("manual-endpoints", "no controller writes it; copies of its addresses are not supported yet");
 pub(super) const KIND_NOT_COPIED: Reason = reason("kind-not-copied", "objects of this kind are not copied");
-pub(super) const NOT_SERVED: Reason = reason("not-served", "the mirror serves no version of this kind");
+pub(super) const NOT_SERVED: Reason = reason(
+    "not-served",
+    "the mirror serves no version of this kind, and its definition cannot be copied; install its operator in the mirror first",
+);
 pub(super) const NO_SERVICE: Reason = reason(
     "no-service",
     "no Service selects its Pods, so they could do the same work in both clusters; to copy it: `--run NAMESPACE/NAME`",
+);
+pub(super) const SHARED_BINDING: Reason = reason(
+    "shared-binding",
+    "it also gives permissions to users, groups or other namespaces; create it in the mirror if they need these permissions there",
+);
+pub(super) const CONVERSION_WEBHOOK: Reason = reason(
+    "conversion-webhook",
+    "its API server could not read an object until the webhook answers; install the operator of this kind in the mirror first",
+);
+
+/// Why an object is written in another way than by server-side apply.
+pub(super) const WITHOUT_APPLY: Reason = reason(
+    "without-apply",
+    "server-side apply refuses this object, so it is created, and changed field by field, without server-side apply",
 );
 
 /// Codes of conflicts.

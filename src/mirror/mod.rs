@@ -16,14 +16,19 @@
 //! record belongs to netsurgeon. A rollback deletes exactly these objects. An apply that creates fails if the object exists, and no
 //! apply takes a field from another manager.
 
+mod cluster_scoped;
 mod copy;
 mod decision;
+mod definition;
+mod deletion;
 mod difference;
 mod environment;
 pub mod ledger;
 mod left_out;
 mod namespace_content;
+mod object_write;
 mod order;
+mod orphan;
 mod progress;
 pub mod reader;
 mod refusal;

@@ -15,18 +15,29 @@ const OTHERS: &str = "others";
 
 /// The levels, in the order of their creation. A quota comes after the objects that it counts, so parallel creations do not compete
 /// for it (kubernetes/kubernetes#67761).
-pub(super) const LEVELS: [Level; 8] = [
+pub(super) const LEVELS: [Level; 9] = [
     Level { name: "namespaces", title: "create namespaces", kinds: &["/namespaces"] },
     Level {
+        name: "definitions",
+        title: "copy definitions of custom resources",
+        kinds: &["apiextensions.k8s.io/customresourcedefinitions"],
+    },
+    Level {
         name: "accounts",
-        title: "copy ServiceAccounts and Roles",
-        kinds: &["/serviceaccounts", "rbac.authorization.k8s.io/roles"],
+        title: "copy ServiceAccounts, Roles and PriorityClasses",
+        kinds: &[
+            "/serviceaccounts",
+            "rbac.authorization.k8s.io/roles",
+            "rbac.authorization.k8s.io/clusterroles",
+            "scheduling.k8s.io/priorityclasses",
+        ],
     },
     Level {
         name: "configuration",
         title: "copy configuration",
         kinds: &[
             "rbac.authorization.k8s.io/rolebindings",
+            "rbac.authorization.k8s.io/clusterrolebindings",
             "/configmaps",
             "/secrets",
             "/limitranges",
@@ -73,6 +84,9 @@ mod tests {
             ("/secrets", "apps/deployments"),
             ("/services", "apps/deployments"),
             ("rbac.authorization.k8s.io/roles", "rbac.authorization.k8s.io/rolebindings"),
+            ("rbac.authorization.k8s.io/clusterroles", "rbac.authorization.k8s.io/clusterrolebindings"),
+            ("apiextensions.k8s.io/customresourcedefinitions", "example.com/widgets"),
+            ("scheduling.k8s.io/priorityclasses", "apps/deployments"),
             ("apps/deployments", "autoscaling/horizontalpodautoscalers"),
             ("/services", "networking.k8s.io/ingresses"),
             ("apps/deployments", "example.com/widgets"),

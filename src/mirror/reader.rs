@@ -1,21 +1,25 @@
 //! Reads the source and the mirror, and creates the plan. Neither cluster can be changed through this reader.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::cluster_scoped::{Definitions, Needs};
 use super::copy::wish;
 use super::decision::{Around, Decision, KindPair, pairs};
-use super::difference::{Change, MANAGER, is_same};
+use super::difference::{Change, is_same};
+use super::ledger::Created;
 use super::left_out::{self, Reason};
+use super::object_write::{self, Written};
 use super::order::level;
 use super::refusal;
 use super::work::{DryRun, Entry, KindLeftOut, Mirror, Planned, Reference};
 use crate::inventory::kinds::{Copying, copying_of, is_made_anew, why_not_copied};
 use crate::inventory::{AT_ONCE, text};
-use crate::kube_api::{ClusterError, Collection, FieldApply, ObjectRef, ReadOnly, Replaces, ServedKinds};
+use crate::kube_api::{ClusterError, Collection, ObjectRef, ReadOnly, ServedKinds};
 use crate::operation::Plan;
 use crate::session::Failure;
 use crate::store::Revision;
@@ -29,8 +33,8 @@ pub struct MirrorOptions {
     pub keep_node_ports: bool,
     /// Workloads to copy although no Service selects them, as `NAMESPACE/NAME`.
     pub run: Vec<String>,
-    /// Uids of the objects that mirror operations created in the mirror ([`super::ledger::created`]).
-    pub ours: BTreeSet<String>,
+    /// The objects that mirror operations created in the mirror ([`super::ledger::created`]).
+    pub ours: Created,
 }
 
 /// Namespaces that belong to a cluster, and the namespace of netsurgeon's records. They are not copied.
@@ -38,9 +42,26 @@ const NOT_COPIED: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", 
 
 /// Reads both clusters.
 pub struct MirrorReader {
-    source: ReadOnly,
-    mirror: ReadOnly,
-    options: MirrorOptions,
+    pub(super) source: ReadOnly,
+    pub(super) mirror: ReadOnly,
+    pub(super) options: MirrorOptions,
+    /// What the copied objects refer to, collected while they are read.
+    needs: Mutex<Needs>,
+}
+
+/// What the mirror has, or gets before the objects of the namespaces.
+struct Existing {
+    /// The namespaces that exist in the mirror.
+    namespaces: BTreeSet<String>,
+    /// Definitions of kinds that the mirror does not serve yet.
+    definitions: Definitions,
+}
+
+impl Existing {
+    /// Returns whether the mirror serves a kind, or will serve it.
+    fn will_serve(&self, pair: &KindPair) -> bool {
+        pair.is_served || self.definitions.contains_key(&pair.resource)
+    }
 }
 
 /// The entries of one kind, or why the kind is not in the plan.
@@ -49,7 +70,7 @@ type OfKind = Result<Vec<Entry>, KindLeftOut>;
 impl MirrorReader {
     /// Returns a reader. It reads nothing yet.
     pub fn new(source: ReadOnly, mirror: ReadOnly, options: MirrorOptions) -> Self {
-        Self { source, mirror, options }
+        Self { source, mirror, options, needs: Mutex::default() }
     }
 
     /// Reads both clusters, and creates the plan. Sends dry runs to the mirror.
@@ -66,7 +87,9 @@ impl MirrorReader {
         let is_read = |pair: &KindPair| !left_out.iter().any(|kind| kind.resource == pair.kind.group);
         let kinds: Vec<KindPair> =
             pairs(&served.kinds, &at_mirror.kinds).into_iter().filter(is_read).collect();
-        let reads = kinds.iter().map(|pair| self.of_kind(pair, &around, &existing));
+        let definitions = self.definitions(&kinds).await?;
+        let there = Existing { namespaces: existing, definitions };
+        let reads = kinds.iter().map(|pair| self.of_kind(pair, &around, &there));
         let found: Vec<Result<OfKind, Failure>> = stream::iter(reads).buffered(AT_ONCE).collect().await;
         for of_kind in found {
             match of_kind? {
@@ -74,6 +97,8 @@ impl MirrorReader {
                 Err(kind) => left_out.push(kind),
             }
         }
+        self.add_cluster_scoped(&mut objects, &mut left_out, (&around, &there.definitions)).await?;
+        self.add_orphans(&mut objects, &left_out).await?;
         objects.sort_by_cached_key(|entry| (level(&entry.object.resource), entry.object.clone()));
         left_out.sort_by(|one, other| one.resource.cmp(&other.resource));
         let mut namespaces = self.options.namespaces.clone();
@@ -138,7 +163,7 @@ impl MirrorReader {
         &self,
         pair: &KindPair,
         around: &Around,
-        existing: &BTreeSet<String>,
+        existing: &Existing,
     ) -> Result<OfKind, Failure> {
         let (group, plural) = (pair.kind.group.as_str(), pair.kind.plural.as_str());
         let has = |verb: &str| pair.kind.verbs.contains(verb);
@@ -149,7 +174,7 @@ impl MirrorReader {
                 // Objects that cannot be listed and created are not stored.
                 Some(_) if !has("list") || !has("create") => return Ok(Ok(Vec::new())),
                 Some(why) => self.named(pair, namespace, why).await,
-                None if !pair.is_served => self.unserved(pair, namespace).await,
+                None if !existing.will_serve(pair) => self.unserved(pair, namespace).await,
                 None => self.copied(pair, namespace, around, existing).await?,
             };
             match found {
@@ -170,7 +195,7 @@ impl MirrorReader {
         pair: &KindPair,
         namespace: &str,
         around: &Around,
-        existing: &BTreeSet<String>,
+        existing: &Existing,
     ) -> Result<Result<Vec<Entry>, ClusterError>, Failure> {
         let version = pair.api_version();
         let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
@@ -185,7 +210,7 @@ impl MirrorReader {
             Ok(found) => found,
             Err(error) => return Ok(Err(error)),
         };
-        let is_there = existing.contains(namespace);
+        let is_there = pair.is_served && existing.namespaces.contains(namespace);
         let mut live = HashMap::new();
         if is_there && !found.is_empty() {
             for object in self.mirror.list_as(&collection, &keep).await? {
@@ -201,8 +226,9 @@ impl MirrorReader {
         Ok(Ok(entries.into_iter().collect::<Result<_, _>>()?))
     }
 
-    /// Returns the entry of an object. `is_there`: whether the namespace of the object exists in the mirror.
-    async fn entry(
+    /// Returns the entry of an object. `is_there`: whether the namespace and the kind of the object exist in the
+    /// mirror.
+    pub(super) async fn entry(
         &self,
         object: Reference,
         found: &Value,
@@ -214,15 +240,9 @@ impl MirrorReader {
         let mut entry = Entry {
             uid: text(found, "/metadata/uid").to_string(),
             resource_version: text(found, "/metadata/resourceVersion").to_string(),
-            action: Planned::Same,
-            reason: None,
-            detail: None,
             mirror_uid: live.map(|live| text(live, "/metadata/uid").to_string()),
-            fields: Vec::new(),
-            passive: None,
-            dry_run: None,
             shape: around.shape(found),
-            object,
+            ..Entry::new(object)
         };
         match decision {
             Decision::LeftOut(reason) => refuse(&mut entry, Planned::LeftOut, reason),
@@ -233,14 +253,22 @@ impl MirrorReader {
                 self.try_create(&mut entry, &manifest, is_there).await?;
             }
             Decision::Differs(manifest, changes) => {
-                let is_ours = live.is_some_and(|live| around.is_ours(live));
-                self.try_update(&mut entry, (&manifest, &changes), live, is_ours).await?;
+                if let Some(live) = live {
+                    let is_ours = around.is_ours(live);
+                    self.try_update(&mut entry, (&manifest, &changes), live, is_ours).await?;
+                }
             }
         }
         if entry.action.is_copied() {
             entry.passive = wish(&entry.object.resource, found);
+            self.needs.lock().unwrap_or_else(PoisonError::into_inner).add(&entry.object.resource, found);
         }
         Ok(entry)
+    }
+
+    /// Returns what the objects that were read refer to.
+    pub(super) fn needs(&self) -> Needs {
+        std::mem::take(&mut *self.needs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     async fn try_create(&self, entry: &mut Entry, manifest: &Value, is_there: bool) -> Result<(), Failure> {
@@ -248,9 +276,8 @@ impl MirrorReader {
             entry.dry_run = Some(DryRun::Unchecked);
             return Ok(());
         }
-        let options = FieldApply { manager: MANAGER, replaces: Replaces::Nothing };
-        match self.mirror.try_apply_fields(manifest, options).await {
-            Ok(_) => entry.dry_run = Some(DryRun::Accepted),
+        match object_write::try_create(&self.mirror, manifest).await {
+            Ok((_, written)) => accepted(entry, written),
             Err(error) => refused(entry, &error)?,
         }
         Ok(())
@@ -261,15 +288,12 @@ impl MirrorReader {
         &self,
         entry: &mut Entry,
         (manifest, changes): (&Value, &[Change]),
-        live: Option<&Value>,
+        live: &Value,
         is_ours: bool,
     ) -> Result<(), Failure> {
-        let options = FieldApply { manager: MANAGER, replaces: Replaces::Anything };
-        let tried = self.mirror.try_apply_fields(manifest, options).await;
+        let tried = object_write::try_change(&self.mirror, (manifest, changes), live).await;
         // An empty value of the source can mean the default, which the comparison of fields cannot know.
-        if let (Ok(tried), Some(live)) = (&tried, live)
-            && is_same(tried, live)
-        {
+        if tried.as_ref().is_ok_and(|(tried, _)| is_same(tried, live)) {
             return Ok(());
         }
         entry.fields = changes.iter().map(Change::field).collect();
@@ -279,7 +303,7 @@ impl MirrorReader {
         }
         entry.action = Planned::Update;
         match tried {
-            Ok(_) => entry.dry_run = Some(DryRun::Accepted),
+            Ok((_, written)) => accepted(entry, written),
             Err(ClusterError::Conflict { .. }) => refuse(entry, Planned::Conflict, left_out::OTHER_MANAGER),
             Err(error) => refused(entry, &error)?,
         }
@@ -324,19 +348,8 @@ impl MirrorReader {
         let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
         let found = self.source.list_metadata(&collection).await?;
         let entry = |found: ObjectMeta| {
-            let mut entry = Entry {
-                object: reference(pair, Some(namespace), found.name.as_deref().unwrap_or_default()),
-                uid: found.uid.unwrap_or_default(),
-                resource_version: String::new(),
-                action: Planned::LeftOut,
-                reason: None,
-                detail: None,
-                mirror_uid: None,
-                fields: Vec::new(),
-                passive: None,
-                dry_run: None,
-                shape: super::copy::Shape::default(),
-            };
+            let object = reference(pair, Some(namespace), found.name.as_deref().unwrap_or_default());
+            let mut entry = Entry { uid: found.uid.unwrap_or_default(), ..Entry::new(object) };
             refuse(&mut entry, Planned::LeftOut, reason);
             entry
         };
@@ -381,13 +394,22 @@ fn reference(pair: &KindPair, namespace: Option<&str>, name: &str) -> Reference 
     }
 }
 
-fn refuse(entry: &mut Entry, action: Planned, reason: Reason) {
+pub(super) fn refuse(entry: &mut Entry, action: Planned, reason: Reason) {
     entry.action = action;
     (entry.reason, entry.detail) = (Some(reason.code.to_string()), Some(reason.text.to_string()));
 }
 
+/// Notes that the mirror's API server accepts a change.
+fn accepted(entry: &mut Entry, written: Written) {
+    entry.dry_run = Some(DryRun::Accepted);
+    if written == Written::WithoutApply {
+        (entry.reason, entry.detail) =
+            (Some(left_out::WITHOUT_APPLY.code.to_string()), Some(left_out::WITHOUT_APPLY.text.to_string()));
+    }
+}
+
 /// Notes that the mirror's API server refuses a change. Fails if the error does not concern only this object.
-fn refused(entry: &mut Entry, error: &ClusterError) -> Result<(), Failure> {
+pub(super) fn refused(entry: &mut Entry, error: &ClusterError) -> Result<(), Failure> {
     if !refusal::is_of_object(error) {
         return Err(Failure::refused(refusal::words(error, entry.object.is_secret())).hints(error.hint()));
     }
@@ -406,9 +428,8 @@ pub(super) async fn differing(
     if changes.is_empty() {
         return Ok(changes);
     }
-    let options = FieldApply { manager: MANAGER, replaces: Replaces::Anything };
-    match mirror.try_apply_fields(manifest, options).await {
-        Ok(tried) if is_same(&tried, live) => Ok(Vec::new()),
+    match object_write::try_change(mirror, (manifest, &changes), live).await {
+        Ok((tried, _)) if is_same(&tried, live) => Ok(Vec::new()),
         Ok(_) => Ok(changes),
         Err(error) if refusal::is_of_object(&error) => Ok(changes),
         Err(error) => Err(error),

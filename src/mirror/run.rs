@@ -62,7 +62,7 @@ impl MirrorSession {
         match self.given_up.iter().find(|subject| !is_known(subject)) {
             None => Ok(()),
             Some(subject) => Err(Failure::usage(format!("the operation changes no object `{subject}`"))
-                .hint("`netsurgeon operation show ID` lists the steps: a subject is a step without `copy/`")),
+                .hint("`netsurgeon operation show ID` lists the steps: a subject is a step without `copy/` or `delete/`")),
         }
     }
 

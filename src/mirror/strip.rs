@@ -133,6 +133,13 @@ pub(super) fn strip(kind: &str, object: &Value, keep_node_ports: bool) -> Value 
     if kind == "networking.k8s.io/ingresses" {
         strip_ingress(&mut copy);
     }
+    if kind == "rbac.authorization.k8s.io/clusterroles"
+        && copy.get("aggregationRule").is_some_and(Value::is_object)
+        && let Some(role) = copy.as_object_mut()
+    {
+        // A controller collects the rules (ClusterRole.aggregationRule, k8s.io/api/rbac/v1/types.go).
+        role.remove("rules");
+    }
     drop_empty_maps(&mut copy);
     copy
 }

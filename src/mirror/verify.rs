@@ -7,7 +7,7 @@ use super::copy::{copy, is_active};
 use super::difference::Change;
 use super::reader::{different, differing, planned_object};
 use super::refusal::words;
-use super::work::{Entry, Mirror};
+use super::work::{Entry, Mirror, Planned};
 use crate::inventory::{AT_ONCE, text};
 use crate::kube_api::{ClusterError, ReadOnly};
 use crate::operation::Plan;
@@ -27,6 +27,8 @@ pub enum CopyState {
     Active,
     /// The source has deleted or replaced the object.
     SourceMissing,
+    /// The copy must be deleted, because the source has deleted the object.
+    NotDeleted,
     /// The object could not be read.
     Unknown,
 }
@@ -55,7 +57,8 @@ pub async fn verify(
         return Err(Failure::refused("the plan is for other clusters")
             .hint("check `--context` and `--mirror-context`, or `--kubeconfig` and `--mirror-kubeconfig`"));
     }
-    let copied = plan.work.objects.iter().filter(|entry| entry.action.is_copied());
+    let is_expected = |entry: &&Entry| entry.action.is_copied() || entry.action == Planned::Delete;
+    let copied = plan.work.objects.iter().filter(is_expected);
     let checks = copied.map(async |entry| {
         let (state, fields, error) = match state(source, mirror, entry).await {
             Ok((state, changes)) => (state, changes.iter().map(Change::field).collect(), None),
@@ -72,6 +75,13 @@ async fn state(
     entry: &Entry,
 ) -> Result<(CopyState, Vec<Change>), ClusterError> {
     let object = entry.object.object();
+    if entry.action == Planned::Delete {
+        let live = mirror.get(&object).await?;
+        let is_left =
+            live.is_some_and(|live| Some(text(&live, "/metadata/uid")) == entry.mirror_uid.as_deref());
+        let state = if is_left { CopyState::NotDeleted } else { CopyState::Equal };
+        return Ok((state, Vec::new()));
+    }
     let (found, live) = tokio::try_join!(planned_object(source, &object, &entry.uid), mirror.get(&object))?;
     let live = live.filter(|live| text(live, "/metadata/deletionTimestamp").is_empty());
     let Some(live) = live else { return Ok((CopyState::Missing, Vec::new())) };

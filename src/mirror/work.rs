@@ -1,6 +1,6 @@
 //! The plan of a mirror: every object of the source by reference, with its action. The plan has no content of any object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -53,6 +53,11 @@ impl Reference {
         self.resource == "/secrets"
     }
 
+    /// Returns whether the object is a Namespace.
+    pub(super) fn is_namespace(&self) -> bool {
+        self.resource == "/namespaces"
+    }
+
     /// Returns the subject of the object's step: plural, group, namespace and name, for example `deployments.apps/shop/web`.
     pub fn subject(&self) -> String {
         let (group, plural) = self.resource.split_once('/').unwrap_or_default();
@@ -80,6 +85,8 @@ pub enum Planned {
     Create,
     /// A copy that an earlier mirror operation created is changed.
     Update,
+    /// The source has deleted the object, so the copy that an earlier mirror operation created is deleted.
+    Delete,
     /// The object of the mirror is equal to the copy.
     Same,
     /// The mirror has another object, or another client has changed the copy. Nothing is changed.
@@ -90,13 +97,15 @@ pub enum Planned {
 
 impl Planned {
     /// Every action.
-    pub const ALL: [Self; 5] = [Self::Create, Self::Update, Self::Same, Self::Conflict, Self::LeftOut];
+    pub const ALL: [Self; 6] =
+        [Self::Create, Self::Update, Self::Delete, Self::Same, Self::Conflict, Self::LeftOut];
 
     /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
             Self::Update => "update",
+            Self::Delete => "delete",
             Self::Same => "same",
             Self::Conflict => "conflict",
             Self::LeftOut => "left out",
@@ -127,7 +136,7 @@ pub struct Entry {
     /// The object.
     #[serde(flatten)]
     pub object: Reference,
-    /// Its uid in the source.
+    /// Its uid in the source; empty if the source has deleted it.
     pub uid: String,
     /// Its `resourceVersion` in the source; empty if only its metadata was read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -166,16 +175,16 @@ pub struct KindLeftOut {
     pub reason: String,
 }
 
-/// Creates or changes the copy of an object.
+/// Creates, changes or deletes the copy of an object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Copy {
     /// The object.
     pub object: Reference,
     /// Uid of the object in the source.
     pub uid: String,
-    /// Whether the mirror gets the copy, or the copy is changed.
+    /// Whether the mirror gets the copy, or the copy is changed or deleted.
     pub action: Planned,
-    /// Uid of the copy to change.
+    /// Uid of the copy to change or delete.
     pub mirror_uid: Option<String>,
     /// What changes the copy.
     pub shape: Shape,
@@ -191,14 +200,32 @@ impl OperationKind for Mirror {
 }
 
 impl Entry {
-    /// Returns the id of the step that creates or changes the copy.
+    /// Returns an entry of an object that is the same in both clusters.
+    pub(super) fn new(object: Reference) -> Self {
+        Self {
+            object,
+            uid: String::new(),
+            resource_version: String::new(),
+            action: Planned::Same,
+            reason: None,
+            detail: None,
+            mirror_uid: None,
+            fields: Vec::new(),
+            passive: None,
+            dry_run: None,
+            shape: Shape::default(),
+        }
+    }
+
+    /// Returns the id of the step that creates, changes or deletes the copy.
     pub fn step(&self) -> StepId {
-        StepId(format!("copy/{}", self.object.subject()))
+        let verb = if self.action == Planned::Delete { "delete" } else { "copy" };
+        StepId(format!("{verb}/{}", self.object.subject()))
     }
 
     /// Returns whether the entry has a step.
     pub fn has_step(&self) -> bool {
-        matches!(self.action, Planned::Create | Planned::Update)
+        matches!(self.action, Planned::Create | Planned::Update | Planned::Delete)
     }
 }
 
@@ -228,15 +255,15 @@ impl Work for Mirror {
     type Effect = Copy;
 
     fn stages(&self) -> Vec<Stage> {
-        let is_used = |name: &str| self.changes().any(|entry| level_name(entry) == name);
-        let used = LEVELS.iter().filter(|level| is_used(level.name)).enumerate();
-        let stage = |(index, level): (usize, &super::order::Level)| Stage {
-            index,
-            name: level.name.to_string(),
-            batch: None,
-            title: level.title.to_string(),
-        };
-        used.map(stage).collect()
+        let names: BTreeSet<String> = self.changes().map(stage_of).collect();
+        let copies = LEVELS.iter().map(|level| (level.name.to_string(), level.title.to_string()));
+        // In reverse: custom objects before the operators that remove their finalizers.
+        let deletions = LEVELS.iter().rev().map(|level| {
+            let what = level.title.split_once(' ').map_or(level.title, |(_, what)| what);
+            (format!("{DELETE}{}", level.name), format!("delete {what} that the source has deleted"))
+        });
+        let used = copies.chain(deletions).filter(|(name, _)| names.contains(name)).enumerate();
+        used.map(|(index, (name, title))| Stage { index, name, batch: None, title }).collect()
     }
 
     fn steps(&self, stage: &Stage) -> Vec<Step<Copy>> {
@@ -253,10 +280,16 @@ impl Work for Mirror {
             independent: false,
             back_of: Vec::new(),
         };
-        self.changes().filter(|entry| level_name(entry) == stage.name).map(step).collect()
+        self.changes().filter(|entry| stage_of(entry) == stage.name).map(step).collect()
     }
 }
 
-fn level_name(entry: &Entry) -> &'static str {
-    LEVELS.get(level(&entry.object.resource)).map_or("", |level| level.name)
+/// Prefix of the names of stages that delete copies.
+const DELETE: &str = "delete-";
+
+/// Returns the name of the stage of an entry.
+fn stage_of(entry: &Entry) -> String {
+    let level = LEVELS.get(level(&entry.object.resource)).map_or("", |level| level.name);
+    let prefix = if entry.action == Planned::Delete { DELETE } else { "" };
+    format!("{prefix}{level}")
 }

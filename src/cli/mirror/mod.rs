@@ -92,7 +92,7 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
         context.output.warn(&format!("skipped: {}: {}", stuck.step, stuck.reason));
     }
     if status == Status::Stuck {
-        let subjects = stuck.iter().map(|stuck| stuck.step.0.trim_start_matches("copy/"));
+        let subjects = stuck.iter().filter_map(|stuck| Some(stuck.step.0.split_once('/')?.1));
         let options = give_up(subjects);
         context.output.note(&format!(
             "to end the rollback and leave these objects as they are: `netsurgeon operation rollback {id}{options}`"
@@ -187,7 +187,7 @@ fn summary(plan: &Plan<Mirror>) -> String {
     let mut lines = vec![
         format!("namespaces {}: {}", work.namespaces.join(", "), counted_actions.join(", ")),
         format!(
-            "dry run: {} accepted, {} refused, {} not checked, because their namespace does not exist yet",
+            "dry run: {} accepted, {} refused, {} not checked, because their namespace or kind does not exist yet",
             work.dry_runs(DryRun::Accepted),
             work.dry_runs(DryRun::Refused),
             work.dry_runs(DryRun::Unchecked)

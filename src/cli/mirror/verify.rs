@@ -77,6 +77,7 @@ fn describe(found: &[Verified]) -> String {
             CopyState::Different => "different",
             CopyState::Active => "active, must be passive",
             CopyState::SourceMissing => "missing in the source",
+            CopyState::NotDeleted => "not deleted",
             CopyState::Unknown => "unknown",
         };
         let note = one.error.clone().unwrap_or_else(|| one.fields.join(", "));

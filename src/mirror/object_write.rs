@@ -1,0 +1,187 @@
+//! Creates and changes objects of the mirror: by server-side apply, or in another way if server-side apply refuses a legal object.
+//!
+//! Server-side apply refuses lists with duplicate keys, such as two variables of one name (kubernetes/kubernetes#113482), and large
+//! objects with many keys, because their `managedFields` do not fit. A client can create such objects and change single fields. A
+//! field that was written in this way belongs to another entry of `managedFields`, so a later apply of it conflicts with netsurgeon
+//! itself, and the field is changed in the same way again.
+
+use serde_json::{Map, Value, json};
+
+use super::difference::{Change, MANAGER};
+use crate::inventory::text;
+use crate::kube_api::{Cluster, ClusterError, FieldApply, ObjectRef, ReadOnly, Replaces};
+
+/// How an object is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// By server-side apply.
+    Applied,
+    /// By a create request or a merge patch, because server-side apply refuses the object.
+    WithoutApply,
+}
+
+/// Creates an object, which must not exist.
+pub(super) async fn create(mirror: &Cluster, manifest: &Value) -> Result<Value, ClusterError> {
+    let options = FieldApply { manager: MANAGER, replaces: Replaces::Nothing };
+    match mirror.apply_fields(manifest, options).await {
+        Err(error) if is_refused_by_apply(&error) => mirror.create_as(manifest, MANAGER).await,
+        made => made,
+    }
+}
+
+/// Sends [`create`] as a dry run.
+pub(super) async fn try_create(
+    mirror: &ReadOnly,
+    manifest: &Value,
+) -> Result<(Value, Written), ClusterError> {
+    let options = FieldApply { manager: MANAGER, replaces: Replaces::Nothing };
+    match mirror.try_apply_fields(manifest, options).await {
+        Err(error) if is_refused_by_apply(&error) => {
+            mirror.try_create_as(manifest, MANAGER).await.map(|tried| (tried, Written::WithoutApply))
+        }
+        tried => tried.map(|tried| (tried, Written::Applied)),
+    }
+}
+
+/// Changes an object so that it has the fields of a manifest. `changes`: the fields that differ. The object must have this
+/// `resourceVersion`.
+pub(super) async fn change(
+    mirror: &Cluster,
+    (manifest, changes): (&Value, &[Change]),
+    version: &str,
+) -> Result<Value, ClusterError> {
+    let options = FieldApply { manager: MANAGER, replaces: Replaces::Version(version) };
+    match mirror.apply_fields(manifest, options).await {
+        Err(error) if is_to_patch(&error) => {
+            mirror.merge_as(&ObjectRef::of(manifest)?, &merge_patch(changes, version), MANAGER).await
+        }
+        made => made,
+    }
+}
+
+/// Sends [`change`] as a dry run, from any state of the object.
+pub(super) async fn try_change(
+    mirror: &ReadOnly,
+    (manifest, changes): (&Value, &[Change]),
+    live: &Value,
+) -> Result<(Value, Written), ClusterError> {
+    let options = FieldApply { manager: MANAGER, replaces: Replaces::Anything };
+    match mirror.try_apply_fields(manifest, options).await {
+        Err(error) if is_to_patch(&error) => {
+            let patch = merge_patch(changes, text(live, "/metadata/resourceVersion"));
+            let tried = mirror.try_merge_as(&ObjectRef::of(manifest)?, &patch, MANAGER).await;
+            tried.map(|tried| (tried, Written::WithoutApply))
+        }
+        tried => tried.map(|tried| (tried, Written::Applied)),
+    }
+}
+
+/// Returns whether server-side apply refuses an object that the API server would store.
+fn is_refused_by_apply(error: &ClusterError) -> bool {
+    let ClusterError::Server { reason, .. } = error else { return false };
+    let is_duplicate =
+        reason.contains("failed to create typed patch object") && reason.contains("duplicate entries");
+    // An update without `managedFields` is stored, but an apply is not (apiserver/pkg/endpoints/handlers/patch.go).
+    is_duplicate || reason.contains("request is too large") || reason.contains("message larger than max")
+}
+
+fn is_to_patch(error: &ClusterError) -> bool {
+    is_refused_by_apply(error)
+        || matches!(error, ClusterError::Conflict { reason, .. } if is_with_ourselves(reason))
+}
+
+/// Returns whether an apply conflicts only with fields that netsurgeon itself wrote without an apply. The message names each manager
+/// as `conflict with "NAME"` or `conflicts with "NAME"` (structured-merge-diff, `merge/conflict.go`).
+fn is_with_ourselves(reason: &str) -> bool {
+    let mut managers = reason.split(" with \"").skip(1).peekable();
+    managers.peek().is_some() && managers.all(|manager| manager.split('"').next() == Some(MANAGER))
+}
+
+/// Returns a JSON merge patch (RFC 7386) that sets fields.
+fn merge_patch(changes: &[Change], version: &str) -> Value {
+    let mut patch = json!({"metadata": {"resourceVersion": version}});
+    for change in changes {
+        let Some((last, parents)) = change.path.split_last() else { continue };
+        let mut place = &mut patch;
+        for name in parents {
+            if !place[name].is_object() {
+                place[name] = Value::Object(Map::new());
+            }
+            place = &mut place[name];
+        }
+        place[last] = change.to.clone().unwrap_or_default();
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patch_sets_and_removes_fields() {
+        let change = |path: &[&str], to: Option<Value>| Change {
+            path: path.iter().map(|name| (*name).to_string()).collect(),
+            from: None,
+            to,
+        };
+        let changes = [
+            change(&["spec", "replicas"], Some(json!(3))),
+            change(&["spec", "template", "x"], Some(json!([1]))),
+            change(&["metadata", "labels", "a/b"], None),
+        ];
+        let expected = json!({
+            "metadata": {"resourceVersion": "7", "labels": {"a/b": null}},
+            "spec": {"replicas": 3, "template": {"x": [1]}},
+        });
+        assert_eq!(merge_patch(&changes, "7"), expected);
+    }
+
+    #[test]
+    fn only_conflicts_with_netsurgeon_are_patched() {
+        let conflict =
+            |reason: &str| ClusterError::Conflict { subject: String::new(), reason: reason.to_string() };
+        let server = |reason: &str| ClusterError::Server {
+            server: String::new(),
+            verb: "patch",
+            subject: String::new(),
+            code: 500,
+            reason: reason.to_string(),
+        };
+        for (error, expected) in [
+            (
+                conflict(
+                    "Apply failed with 1 conflict: conflict with \"netsurgeon-mirror\" using v1: .data.a",
+                ),
+                true,
+            ),
+            (
+                conflict(
+                    "Apply failed with 2 conflicts: conflicts with \"netsurgeon-mirror\" using v1:\n- .a\n- .b",
+                ),
+                true,
+            ),
+            (
+                conflict(
+                    "Apply failed with 2 conflicts: conflict with \"netsurgeon-mirror\": .a\nconflict with \"team\": .b",
+                ),
+                false,
+            ),
+            (conflict("the object has been modified"), false),
+            (
+                server(
+                    "failed to create typed patch object (a/b; apps/v1): duplicate entries for key [name=\"A\"]",
+                ),
+                true,
+            ),
+            (
+                server("failed to create typed patch object (a/b; v1): .x: field not declared in schema"),
+                false,
+            ),
+            (server("etcdserver: request is too large"), true),
+            (server("etcdserver: leader changed"), false),
+        ] {
+            assert_eq!(is_to_patch(&error), expected, "{error}");
+        }
+    }
+}
