@@ -14,7 +14,7 @@ use crate::kube_api::{Cluster, ClusterError, Collection};
 use crate::operation::{StepFault, Stop};
 
 /// Maximum time until an object with finalizers is gone. Its controller has to remove them.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum time until a namespace is gone. Its Pods have 30 s to end by default.
 const NAMESPACE_PATIENCE: Duration = Duration::from_mins(3);
 /// Time between two reads of an object that is being deleted.

@@ -171,7 +171,7 @@ impl<E: Effect> StepRunner<'_, E> {
     ) -> Result<(), OperationError> {
         let (_, outcome) = in_direction(doing.back);
         let noted = if doing.back {
-            self.note_undone(step).await
+            self.note_undone(step, &made).await
         } else {
             let noted = Noted { made: Some(made.clone()), ..Noted::default() };
             self.note(step, outcome, noted).await

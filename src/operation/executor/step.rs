@@ -263,29 +263,35 @@ impl<E: Effect> StepRunner<'_, E> {
     }
 
     /// Records that a step is undone, together with the steps that it covers. A ledger in the cluster can write these records one
-    /// after the other. If the process is killed in between, the next rollback finds that the subject is already back.
-    pub(super) async fn note_undone(&self, step: &Step<E>) -> Result<(), OperationError> {
+    /// after the other. If the process is killed in between, the next rollback finds that the subject is already back. `made`: the
+    /// result of the rollback; `null` keeps the recorded result of the step.
+    pub(super) async fn note_undone(&self, step: &Step<E>, made: &Value) -> Result<(), OperationError> {
         let covered = self.covered.get(&step.id).map(Vec::as_slice).unwrap_or_default();
         for _ in 0..MOST_ATTEMPTS {
             self.rate_limit.turn().await;
             let (mut changes, mut records) = (Vec::new(), Vec::new());
-            for step in std::iter::once(&step.id).chain(covered) {
-                if self.state(step) == Some(State::UndoDone) {
+            for id in std::iter::once(&step.id).chain(covered) {
+                let made = (*id == step.id && !made.is_null()).then(|| made.clone());
+                if self.state(id) == Some(State::UndoDone) {
                     continue;
                 }
                 let now = self.ambient.now();
-                let (change, record) =
-                    lock(&self.journal).record(step, State::UndoDone, now, Noted::default())?;
+                let (change, record) = lock(&self.journal).record(
+                    id,
+                    State::UndoDone,
+                    now,
+                    Noted { made, ..Noted::default() },
+                )?;
                 changes.push(change);
-                records.push((step, record));
+                records.push((id, record));
             }
             if records.is_empty() {
                 return Ok(());
             }
             match self.ledger.write(changes, Transaction::default()).await {
                 Ok(revision) => {
-                    for (step, record) in records {
-                        lock(&self.journal).recorded(step, record, revision);
+                    for (id, record) in records {
+                        lock(&self.journal).recorded(id, record, revision);
                     }
                     return Ok(());
                 }
