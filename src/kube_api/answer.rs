@@ -14,4 +14,6 @@ pub(super) struct Answer {
     pub(super) retry_after: Option<Duration>,
     /// Time of the server (`Date`, RFC 9110, section 6.6.1), in whole seconds.
     pub(super) date: Option<OffsetDateTime>,
+    /// Warnings of the server.
+    pub(super) warnings: Vec<String>,
 }

@@ -26,6 +26,7 @@ use super::chain::chain;
 use super::clock::Clock;
 use super::error::{About, excerpt, refusal};
 use super::kinds::Kinds;
+use super::warning::{Tried, warnings};
 
 /// Timeout for opening a connection. This is twice the time of the first two SYN retransmissions (1 s, then 2 s).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);
@@ -194,6 +195,12 @@ impl Connection {
         self.object(call, &answer.body)
     }
 
+    /// Sends a dry run and reads its result.
+    pub(super) async fn tried(&self, call: &Call) -> Result<Tried, ClusterError> {
+        let answer = self.request(call).await?;
+        Ok(Tried { object: self.object(call, &answer.body)?, warnings: answer.warnings })
+    }
+
     /// Parses an object; if parsing fails, parses it without its conditions. Go writes an unset time as `null`, but the type of
     /// `lastTransitionTime` in `metav1.Condition` does not accept `null`. Any controller can write such a condition to a Service,
     /// because API servers do not check the conditions (`ValidateServiceStatusUpdate`, `pkg/apis/core/validation/validation.go`,
@@ -287,6 +294,7 @@ impl Connection {
         if let Some(date) = date.filter(|_| code < 500) {
             self.clock.saw(date, sent, Instant::now());
         }
+        let warnings = warnings(response.headers());
         let body = Limited::new(response.into_body(), most).collect().await.map_err(|error| {
             if error.is::<LengthLimitError>() {
                 return TransportFault {
@@ -296,7 +304,7 @@ impl Connection {
             }
             TransportFault { kind: TransportFaultKind::Lost, reason: chain(error.as_ref()) }
         })?;
-        Ok(Answer { code, body: body.to_bytes().into(), retry_after, date })
+        Ok(Answer { code, body: body.to_bytes().into(), retry_after, date, warnings })
     }
 
     /// Returns the error of a request without an answer.

@@ -314,7 +314,10 @@ mod tests {
     fn refused(code: u16, reason: &str, message: &str) -> ClusterError {
         let body = json!({"kind": "Status", "reason": reason, "message": message}).to_string();
         let about = About { server: "https://a:6443", verb: "create", subject: "Service `shop/web`" };
-        refusal(about, &Answer { code, body: body.into_bytes(), retry_after: None, date: None })
+        refusal(
+            about,
+            &Answer { code, body: body.into_bytes(), retry_after: None, date: None, warnings: Vec::new() },
+        )
     }
 
     #[test]
@@ -352,8 +355,16 @@ mod tests {
     fn answer_without_a_status_is_truncated() {
         let page = format!("<html>\n {}", "x".repeat(1000));
         let about = About { server: "https://a:6443", verb: "get", subject: "Node `n`" };
-        let error =
-            refusal(about, &Answer { code: 502, body: page.into_bytes(), retry_after: None, date: None });
+        let error = refusal(
+            about,
+            &Answer {
+                code: 502,
+                body: page.into_bytes(),
+                retry_after: None,
+                date: None,
+                warnings: Vec::new(),
+            },
+        );
         let text = error.to_string();
         assert!(text.contains("502") && text.contains("<html> xxx") && text.len() < 500, "{text}");
     }

@@ -3,7 +3,7 @@
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
-use super::{Cluster, ClusterError, ObjectRef};
+use super::{Cluster, ClusterError, ObjectRef, Tried};
 
 /// The `resourceVersion` of an apply that must create its object. No stored object has this revision: etcd's first revision is 1,
 /// and the API server's own objects are written before any client's. The API server ignores a `resourceVersion` if the object does
@@ -37,36 +37,35 @@ impl Cluster {
         manifest: &Value,
         options: FieldApply<'_>,
     ) -> Result<Value, ClusterError> {
-        self.send_apply(manifest, options, false).await
+        let manifest = with_precondition(manifest, options.replaces);
+        let params = PatchParams::apply(options.manager);
+        self.patch(&ObjectRef::of(&manifest)?, &params, &Patch::Apply(&manifest)).await
     }
 
-    /// Sends an apply as a dry run. The API server runs all checks, and stores nothing. Returns the object as it would be stored.
+    /// Sends an apply as a dry run. The API server runs all checks, and stores nothing.
     pub async fn try_apply_fields(
         &self,
         manifest: &Value,
         options: FieldApply<'_>,
-    ) -> Result<Value, ClusterError> {
-        self.send_apply(manifest, options, true).await
+    ) -> Result<Tried, ClusterError> {
+        let manifest = with_precondition(manifest, options.replaces);
+        let params = PatchParams { dry_run: true, ..PatchParams::apply(options.manager) };
+        self.try_patch(&ObjectRef::of(&manifest)?, &params, &Patch::Apply(&manifest)).await
     }
+}
 
-    async fn send_apply(
-        &self,
-        manifest: &Value,
-        options: FieldApply<'_>,
-        dry_run: bool,
-    ) -> Result<Value, ClusterError> {
-        let mut manifest = manifest.clone();
-        let version = match options.replaces {
-            Replaces::Nothing => Some(NEVER_STORED),
-            Replaces::Version(version) => Some(version),
-            Replaces::Anything => None,
-        };
-        if let (Some(version), Some(metadata)) =
-            (version, manifest.get_mut("metadata").and_then(Value::as_object_mut))
-        {
-            metadata.insert("resourceVersion".to_string(), version.into());
-        }
-        let params = PatchParams { dry_run, ..PatchParams::apply(options.manager) };
-        self.patch(&ObjectRef::of(&manifest)?, &params, &Patch::Apply(&manifest)).await
+/// Returns a manifest whose apply fails unless the object has the expected state.
+fn with_precondition(manifest: &Value, replaces: Replaces<'_>) -> Value {
+    let mut manifest = manifest.clone();
+    let version = match replaces {
+        Replaces::Nothing => Some(NEVER_STORED),
+        Replaces::Version(version) => Some(version),
+        Replaces::Anything => None,
+    };
+    if let (Some(version), Some(metadata)) =
+        (version, manifest.get_mut("metadata").and_then(Value::as_object_mut))
+    {
+        metadata.insert("resourceVersion".to_string(), version.into());
     }
+    manifest
 }

@@ -43,6 +43,7 @@ mod resource;
 mod server;
 mod shell;
 mod trial;
+mod warning;
 mod yaml_escapes;
 
 use std::collections::BTreeSet;
@@ -73,6 +74,7 @@ pub use proxy::ProxyFault;
 pub use read_only::ReadOnly;
 pub use resource::{Collection, ObjectRef};
 pub use server::{ApiServer, ApiServerClient, ApiServerLease, Version};
+pub use warning::Tried;
 
 use connection::Connection;
 

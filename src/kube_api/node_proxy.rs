@@ -53,8 +53,13 @@ mod tests {
 
     #[test]
     fn a_node_proxy_that_rbac_refuses_names_the_role() {
-        let of =
-            |code, body: &str| Answer { code, body: body.as_bytes().to_vec(), retry_after: None, date: None };
+        let of = |code, body: &str| Answer {
+            code,
+            body: body.as_bytes().to_vec(),
+            retry_after: None,
+            date: None,
+            warnings: Vec::new(),
+        };
         let message = r#"nodes "a" is forbidden: User "eve" cannot get resource "nodes/proxy" in API group "" at the cluster scope"#;
         let refused = of(403, &json!({"kind": "Status", "message": message}).to_string());
         assert!(is_forbidden(&refused));

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::connection::{Call, Connection, Verb};
 use super::resource::segment;
+use super::warning::Tried;
 use super::yaml_escapes::as_yaml;
 use super::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
 
@@ -55,9 +56,13 @@ impl Connection {
         manifest: &Value,
         options: &PostParams,
     ) -> Result<K, ClusterError> {
+        self.json(&self.create_call(manifest, options).await?).await
+    }
+
+    async fn create_call(&self, manifest: &Value, options: &PostParams) -> Result<Call, ClusterError> {
         let Place { requests, subject } = self.place_of(&ObjectRef::of(manifest)?).await?;
         let request = requests.create(options, manifest.to_string().into_bytes());
-        self.json(&Call::new(Verb::Create, request, subject)?).await
+        Call::new(Verb::Create, request, subject)
     }
 
     /// Reads an object; `None` if it does not exist, or the API does not serve its kind.
@@ -94,9 +99,10 @@ impl Cluster {
     }
 
     /// Sends [`Self::create_as`] as a dry run.
-    pub async fn try_create_as(&self, manifest: &Value, manager: &str) -> Result<Value, ClusterError> {
+    pub async fn try_create_as(&self, manifest: &Value, manager: &str) -> Result<Tried, ClusterError> {
         let field_manager = Some(manager.to_string());
-        self.connection.create(manifest, &PostParams { field_manager, dry_run: true }).await
+        let options = PostParams { field_manager, dry_run: true };
+        self.connection.tried(&self.connection.create_call(manifest, &options).await?).await
     }
 
     /// Sends a create request as a dry run (`dryRun=All`). The API server runs all checks, including admission, but stores
@@ -155,10 +161,10 @@ impl Cluster {
         object: &ObjectRef<'_>,
         change: &Value,
         manager: &str,
-    ) -> Result<Value, ClusterError> {
+    ) -> Result<Tried, ClusterError> {
         let field_manager = Some(manager.to_string());
         let options = PatchParams { field_manager, dry_run: true, ..PatchParams::default() };
-        self.patch(object, &options, &Patch::Merge(change)).await
+        self.try_patch(object, &options, &Patch::Merge(change)).await
     }
 
     /// Creates or changes an object to match a manifest (server-side apply with the field manager `netsurgeon`). netsurgeon takes
@@ -174,12 +180,30 @@ impl Cluster {
         options: &PatchParams,
         patch: &Patch<&Value>,
     ) -> Result<Value, ClusterError> {
+        self.connection.json(&self.patch_call(object, options, patch).await?).await
+    }
+
+    pub(super) async fn try_patch(
+        &self,
+        object: &ObjectRef<'_>,
+        options: &PatchParams,
+        patch: &Patch<&Value>,
+    ) -> Result<Tried, ClusterError> {
+        self.connection.tried(&self.patch_call(object, options, patch).await?).await
+    }
+
+    async fn patch_call(
+        &self,
+        object: &ObjectRef<'_>,
+        options: &PatchParams,
+        patch: &Patch<&Value>,
+    ) -> Result<Call, ClusterError> {
         let Place { requests, subject } = self.connection.place_of(object).await?;
         let mut request = requests.patch(object.name, options, patch);
         if let (Patch::Apply(manifest), Ok(request)) = (patch, &mut request) {
             *request.body_mut() = as_yaml(manifest).into_bytes();
         }
-        self.connection.json(&Call::new(Verb::Patch, request, subject)?).await
+        Call::new(Verb::Patch, request, subject)
     }
 
     /// Deletes an object, and its dependents in the background. A missing object is not an error. With `uid`, returns

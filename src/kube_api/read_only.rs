@@ -5,7 +5,7 @@ use serde_json::Value;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::lists::Keep;
-use super::{Cluster, ClusterError, Collection, FieldApply, ObjectRef, ServedKinds};
+use super::{Cluster, ClusterError, Collection, FieldApply, ObjectRef, ServedKinds, Tried};
 
 /// A client for the API of one cluster that only reads. It can send dry runs, which store nothing.
 #[derive(Clone)]
@@ -56,12 +56,12 @@ impl ReadOnly {
         &self,
         manifest: &Value,
         options: FieldApply<'_>,
-    ) -> Result<Value, ClusterError> {
+    ) -> Result<Tried, ClusterError> {
         self.0.try_apply_fields(manifest, options).await
     }
 
     /// Sends a create request as a dry run, see [`Cluster::try_create_as`].
-    pub async fn try_create_as(&self, manifest: &Value, manager: &str) -> Result<Value, ClusterError> {
+    pub async fn try_create_as(&self, manifest: &Value, manager: &str) -> Result<Tried, ClusterError> {
         self.0.try_create_as(manifest, manager).await
     }
 
@@ -71,7 +71,7 @@ impl ReadOnly {
         object: &ObjectRef<'_>,
         change: &Value,
         manager: &str,
-    ) -> Result<Value, ClusterError> {
+    ) -> Result<Tried, ClusterError> {
         self.0.try_merge_as(object, change, manager).await
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::difference::{Change, MANAGER};
 use crate::inventory::text;
-use crate::kube_api::{Cluster, ClusterError, FieldApply, ObjectRef, ReadOnly, Replaces};
+use crate::kube_api::{Cluster, ClusterError, FieldApply, ObjectRef, ReadOnly, Replaces, Tried};
 
 /// How an object is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) async fn create(mirror: &Cluster, manifest: &Value) -> Result<Value, 
 pub(super) async fn try_create(
     mirror: &ReadOnly,
     manifest: &Value,
-) -> Result<(Value, Written), ClusterError> {
+) -> Result<(Tried, Written), ClusterError> {
     let options = FieldApply { manager: MANAGER, replaces: Replaces::Nothing };
     match mirror.try_apply_fields(manifest, options).await {
         Err(error) if is_refused_by_apply(&error) => {
@@ -64,7 +64,7 @@ pub(super) async fn try_change(
     mirror: &ReadOnly,
     (manifest, changes): (&Value, &[Change]),
     live: &Value,
-) -> Result<(Value, Written), ClusterError> {
+) -> Result<(Tried, Written), ClusterError> {
     let options = FieldApply { manager: MANAGER, replaces: Replaces::Anything };
     match mirror.try_apply_fields(manifest, options).await {
         Err(error) if is_to_patch(&error) => {

@@ -19,7 +19,7 @@ use super::refusal;
 use super::work::{DryRun, Entry, KindLeftOut, Mirror, Planned, Reference};
 use crate::inventory::kinds::{Copying, copying_of, is_made_anew, why_not_copied};
 use crate::inventory::{AT_ONCE, text};
-use crate::kube_api::{ClusterError, Collection, ObjectRef, ReadOnly, ServedKinds};
+use crate::kube_api::{ClusterError, Collection, ObjectRef, ReadOnly, ServedKinds, Tried};
 use crate::operation::Plan;
 use crate::session::Failure;
 use crate::store::Revision;
@@ -277,7 +277,7 @@ impl MirrorReader {
             return Ok(());
         }
         match object_write::try_create(&self.mirror, manifest).await {
-            Ok((_, written)) => accepted(entry, written),
+            Ok((tried, written)) => accepted(entry, tried, written),
             Err(error) => refused(entry, &error)?,
         }
         Ok(())
@@ -293,7 +293,7 @@ impl MirrorReader {
     ) -> Result<(), Failure> {
         let tried = object_write::try_change(&self.mirror, (manifest, changes), live).await;
         // An empty value of the source can mean the default, which the comparison of fields cannot know.
-        if tried.as_ref().is_ok_and(|(tried, _)| is_same(tried, live)) {
+        if tried.as_ref().is_ok_and(|(tried, _)| is_same(&tried.object, live)) {
             return Ok(());
         }
         entry.fields = changes.iter().map(Change::field).collect();
@@ -303,7 +303,7 @@ impl MirrorReader {
         }
         entry.action = Planned::Update;
         match tried {
-            Ok((_, written)) => accepted(entry, written),
+            Ok((tried, written)) => accepted(entry, tried, written),
             Err(ClusterError::Conflict { .. }) => refuse(entry, Planned::Conflict, left_out::OTHER_MANAGER),
             Err(error) => refused(entry, &error)?,
         }
@@ -400,8 +400,12 @@ pub(super) fn refuse(entry: &mut Entry, action: Planned, reason: Reason) {
 }
 
 /// Notes that the mirror's API server accepts a change.
-fn accepted(entry: &mut Entry, written: Written) {
+fn accepted(entry: &mut Entry, tried: Tried, written: Written) {
     entry.dry_run = Some(DryRun::Accepted);
+    // A warning can contain values of the object.
+    if !entry.object.is_secret() {
+        entry.warnings = tried.warnings;
+    }
     if written == Written::WithoutApply {
         (entry.reason, entry.detail) =
             (Some(left_out::WITHOUT_APPLY.code.to_string()), Some(left_out::WITHOUT_APPLY.text.to_string()));
@@ -429,7 +433,7 @@ pub(super) async fn differing(
         return Ok(changes);
     }
     match object_write::try_change(mirror, (manifest, &changes), live).await {
-        Ok((tried, _)) if is_same(&tried, live) => Ok(Vec::new()),
+        Ok((tried, _)) if is_same(&tried.object, live) => Ok(Vec::new()),
         Ok(_) => Ok(changes),
         Err(error) if refusal::is_of_object(&error) => Ok(changes),
         Err(error) => Err(error),

@@ -161,6 +161,9 @@ pub struct Entry {
     /// The result of the dry run of a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<DryRun>,
+    /// Warnings of the mirror's API server about the change, for example that PodSecurity would reject the Pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// What changes the copy.
     #[serde(flatten)]
     pub shape: Shape,
@@ -213,6 +216,7 @@ impl Entry {
             fields: Vec::new(),
             passive: None,
             dry_run: None,
+            warnings: Vec::new(),
             shape: Shape::default(),
         }
     }
@@ -243,6 +247,17 @@ impl Mirror {
     /// Returns the entries with a step.
     pub fn changes(&self) -> impl Iterator<Item = &Entry> {
         self.objects.iter().filter(|entry| entry.has_step())
+    }
+
+    /// Returns the warnings of the mirror's API server, each with the objects that it is about.
+    pub fn warnings(&self) -> BTreeMap<&str, Vec<&Reference>> {
+        let mut found: BTreeMap<&str, Vec<&Reference>> = BTreeMap::new();
+        for entry in &self.objects {
+            for text in &entry.warnings {
+                found.entry(text).or_default().push(&entry.object);
+            }
+        }
+        found
     }
 
     /// Returns the number of changes with this result of the dry run.

@@ -128,6 +128,32 @@ async fn objects_without_namespace_are_copied_if_they_are_needed() {
     assert_eq!(stored(&pair.mirror).await, before);
 }
 
+/// PodSecurity accepts a workload and refuses its Pods, so only a warning shows it before an apply.
+#[tokio::test]
+async fn warnings_of_the_mirror_are_in_the_plan() {
+    let pair = Pair::start(false).await;
+    for api in [&pair.source.api, &pair.mirror.api] {
+        api.create_namespace(NAMESPACE).await;
+    }
+    let path = format!("/api/v1/namespaces/{NAMESPACE}");
+    let labels = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    pair.mirror.api.merge(&path, &labels).await;
+    let service = object(
+        "v1",
+        "Service",
+        "twice",
+        &json!({"spec": {"selector": {"app": "twice"}, "ports": [{"port": 80}]}}),
+    );
+    let mut plain = with_duplicates("2");
+    plain["spec"]["template"]["spec"] = json!({"containers": [{"name": "a", "image": "b"}]});
+    pair.create(&[service, plain.clone()]).await;
+    let planned = pair.run(&format!("plan -n {NAMESPACE} -o json")).expect(0);
+    says(&planned.err, &["Deployment shop/twice", "would violate PodSecurity"]);
+    let entry = action(&planned.json(), &plain).clone();
+    assert_eq!((&entry["action"], &entry["dry_run"]), (&json!("create"), &json!("accepted")));
+    assert!(entry["warnings"][0].as_str().is_some_and(|text| text.contains("PodSecurity")), "{entry}");
+}
+
 /// Server-side apply refuses the Deployment, so a change is a merge patch.
 async fn duplicates_are_changed_and_restored(pair: &Pair) {
     let env =

@@ -12,7 +12,7 @@ use crate::kube_api::ReadOnly;
 use crate::mirror::ledger::created;
 use crate::mirror::reader::{MirrorOptions, MirrorReader};
 use crate::session::{ExitKind, Failure};
-use crate::words::pasted;
+use crate::words::{and_more, pasted};
 
 /// Plan which objects of the cluster are copied to its mirror
 ///
@@ -76,6 +76,11 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let plan = MirrorReader::new(ReadOnly::new(source), ReadOnly::new(mirror), options).plan().await?;
     for kind in &plan.work.kinds_left_out {
         context.output.warn(&format!("not in the plan: {}: {}", kind.resource, kind.reason));
+    }
+    for (text, objects) in plan.work.warnings() {
+        let first = objects.first().map(ToString::to_string).unwrap_or_default();
+        let more = and_more(objects.len().saturating_sub(1));
+        context.output.warn(&format!("the mirror says of {first}{more}: {text}"));
     }
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&plan).map_err(|error| Failure::new(ExitKind::Bug, error))?;
