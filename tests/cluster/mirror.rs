@@ -1,90 +1,22 @@
 //! `netsurgeon mirror` on two real clusters of different versions: plan, apply, verify, a second plan, teardown; obstacles; and kills.
 
-use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use netsurgeon::kube_api::{ClusterError, FieldApply, Replaces};
 use serde_json::{Value, json};
 
 use super::ledger::connect;
+use super::mirror_pair::{NAMESPACE, PATIENCE, Pair, account_exists, action, actions, object, stored};
 use super::rig::api::{Api, object_path};
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
-use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
-use super::rig::run::{Run, run, says};
-use super::rig::workspace::Workspace;
+use super::rig::run::{run, says};
 
-const PATIENCE: Duration = Duration::from_mins(3);
-const NAMESPACE: &str = "shop";
 /// A value that only the Secret of both clusters may contain.
 const CANARY: &str = "canary-of-the-secret";
 /// The same in base64.
 const ENCODED: &str = "Y2FuYXJ5LW9mLXRoZS1zZWNyZXQ=";
-
-/// A source of an older version, and its mirror.
-struct Pair {
-    source: Cluster,
-    mirror: Cluster,
-    workspace: Workspace,
-    plan: String,
-}
-
-impl Pair {
-    async fn start(controllers: bool) -> Self {
-        let options = |era| ClusterOptions { controllers, ..ClusterOptions::new(era) };
-        let source = Cluster::start(options(Era::Bitmap)).await;
-        let mirror = Cluster::start(options(Era::Objects)).await;
-        // Otherwise the first operation creates it.
-        mirror.api.create_namespace("netsurgeon").await;
-        let workspace = Workspace::create("mirror");
-        let plan = workspace.join("plan.json").display().to_string();
-        Self { source, mirror, workspace, plan }
-    }
-
-    fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
-        command.args(words.split_whitespace()).env("KUBECONFIG", self.source.kubeconfig());
-        command.env_remove("ETCDCTL_ENDPOINTS");
-        command
-    }
-
-    /// Runs a command of `mirror`.
-    fn run(&self, words: &str) -> Run {
-        let words = format!("mirror {words} --mirror-kubeconfig {}", self.mirror.kubeconfig().display());
-        run(&words, self.command(&words))
-    }
-
-    /// Runs a command of `operation` on the mirror.
-    fn operation(&self, words: &str) -> Run {
-        let words = format!("operation {words} --kubeconfig {}", self.mirror.kubeconfig().display());
-        run(&words, self.command(&words))
-    }
-
-    /// Creates and saves a plan. Returns it.
-    fn plan(&self, words: &str) -> Value {
-        self.run(&format!("plan -n {NAMESPACE} --save {} -o json {words}", self.plan)).expect(0).json()
-    }
-
-    fn apply(&self) -> Run {
-        self.run(&format!("apply --plan {} --yes -o json", self.plan))
-    }
-
-    async fn create(&self, objects: &[Value]) {
-        for object in objects {
-            self.source.api.create(object).await;
-        }
-    }
-}
-
-fn object(api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
-    let mut object =
-        json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": NAMESPACE, "name": name}});
-    for (key, value) in rest.as_object().expect("fields") {
-        object[key] = value.clone();
-    }
-    object
-}
 
 fn template(app: &str) -> Value {
     let container =
@@ -184,49 +116,6 @@ fn left_out() -> Vec<(Value, &'static str)> {
         (object("v1", "Pod", "bare", &json!({"spec": pod})), "bare-pod"),
         (lock, "leader-lock"),
     ]
-}
-
-/// The stored objects of a cluster, without events, Leases, and what API servers write by themselves.
-async fn stored(cluster: &Cluster) -> BTreeMap<String, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let skipped = ["events/", "leases/", "masterleases/", "peerserverleases/", "ranges/", "flowschemas/"];
-    for key in cluster.etcd.keys("/registry/").await {
-        let rest = key.trim_start_matches("/registry/");
-        if skipped.iter().any(|skipped| rest.starts_with(skipped)) {
-            continue;
-        }
-        // API servers and their controllers change the values of other kinds by themselves.
-        let is_compared = ["configmaps/", "serviceaccounts/", "secrets/", "services/"]
-            .iter()
-            .any(|kind| rest.starts_with(kind));
-        let value = if is_compared { cluster.etcd.get(&key).await.unwrap_or_default() } else { Vec::new() };
-        found.insert(key, value);
-    }
-    found
-}
-
-async fn account_exists(api: &Api) {
-    wait_until("the ServiceAccount `default` exists", PATIENCE, async || {
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default");
-        api.find(&path).await.map(drop).ok_or_else(|| "it does not exist".to_owned())
-    })
-    .await;
-}
-
-/// Returns the action of an object in a plan.
-fn action<'p>(plan: &'p Value, object: &Value) -> &'p Value {
-    let objects = plan["objects"].as_array().expect("objects");
-    let is_it =
-        |entry: &&Value| entry["kind"] == object["kind"] && entry["name"] == object["metadata"]["name"];
-    objects.iter().find(is_it).unwrap_or_else(|| panic!("{object} is not in the plan: {plan}"))
-}
-
-fn actions(plan: &Value) -> BTreeMap<String, usize> {
-    let mut counts = BTreeMap::new();
-    for entry in plan["objects"].as_array().expect("objects") {
-        *counts.entry(entry["action"].as_str().expect("an action").to_owned()).or_default() += 1;
-    }
-    counts
 }
 
 /// Fails if a text contains the value of the Secret.

@@ -1,0 +1,123 @@
+//! Two real clusters of different versions for the tests of `netsurgeon mirror`: a source and its mirror.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::rig::api::Api;
+use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::process::wait_until;
+use super::rig::run::{Run, run};
+use super::rig::workspace::Workspace;
+
+pub const PATIENCE: Duration = Duration::from_mins(3);
+pub const NAMESPACE: &str = "shop";
+
+/// A source of an older version, and its mirror.
+pub struct Pair {
+    pub source: Cluster,
+    pub mirror: Cluster,
+    pub workspace: Workspace,
+    pub plan: String,
+}
+
+impl Pair {
+    pub async fn start(controllers: bool) -> Self {
+        let options = |era| ClusterOptions { controllers, ..ClusterOptions::new(era) };
+        let source = Cluster::start(options(Era::Bitmap)).await;
+        let mirror = Cluster::start(options(Era::Objects)).await;
+        // Otherwise the first operation creates it.
+        mirror.api.create_namespace("netsurgeon").await;
+        let workspace = Workspace::create("mirror");
+        let plan = workspace.join("plan.json").display().to_string();
+        Self { source, mirror, workspace, plan }
+    }
+
+    pub fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+        command.args(words.split_whitespace()).env("KUBECONFIG", self.source.kubeconfig());
+        command.env_remove("ETCDCTL_ENDPOINTS");
+        command
+    }
+
+    /// Runs a command of `mirror`.
+    pub fn run(&self, words: &str) -> Run {
+        let words = format!("mirror {words} --mirror-kubeconfig {}", self.mirror.kubeconfig().display());
+        run(&words, self.command(&words))
+    }
+
+    /// Runs a command of `operation` on the mirror.
+    pub fn operation(&self, words: &str) -> Run {
+        let words = format!("operation {words} --kubeconfig {}", self.mirror.kubeconfig().display());
+        run(&words, self.command(&words))
+    }
+
+    /// Creates and saves a plan. Returns it.
+    pub fn plan(&self, words: &str) -> Value {
+        self.run(&format!("plan -n {NAMESPACE} --save {} -o json {words}", self.plan)).expect(0).json()
+    }
+
+    pub fn apply(&self) -> Run {
+        self.run(&format!("apply --plan {} --yes -o json", self.plan))
+    }
+
+    pub async fn create(&self, objects: &[Value]) {
+        for object in objects {
+            self.source.api.create(object).await;
+        }
+    }
+}
+
+pub fn object(api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
+    let mut object =
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": NAMESPACE, "name": name}});
+    for (key, value) in rest.as_object().expect("fields") {
+        object[key] = value.clone();
+    }
+    object
+}
+
+/// The stored objects of a cluster, without events, Leases, and what API servers write by themselves.
+pub async fn stored(cluster: &Cluster) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let skipped = ["events/", "leases/", "masterleases/", "peerserverleases/", "ranges/", "flowschemas/"];
+    for key in cluster.etcd.keys("/registry/").await {
+        let rest = key.trim_start_matches("/registry/");
+        if skipped.iter().any(|skipped| rest.starts_with(skipped)) {
+            continue;
+        }
+        // API servers and their controllers change the values of other kinds by themselves.
+        let is_compared = ["configmaps/", "serviceaccounts/", "secrets/", "services/"]
+            .iter()
+            .any(|kind| rest.starts_with(kind));
+        let value = if is_compared { cluster.etcd.get(&key).await.unwrap_or_default() } else { Vec::new() };
+        found.insert(key, value);
+    }
+    found
+}
+
+pub async fn account_exists(api: &Api) {
+    wait_until("the ServiceAccount `default` exists", PATIENCE, async || {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default");
+        api.find(&path).await.map(drop).ok_or_else(|| "it does not exist".to_owned())
+    })
+    .await;
+}
+
+/// Returns the action of an object in a plan.
+pub fn action<'p>(plan: &'p Value, object: &Value) -> &'p Value {
+    let objects = plan["objects"].as_array().expect("objects");
+    let is_it =
+        |entry: &&Value| entry["kind"] == object["kind"] && entry["name"] == object["metadata"]["name"];
+    objects.iter().find(is_it).unwrap_or_else(|| panic!("{object} is not in the plan: {plan}"))
+}
+
+pub fn actions(plan: &Value) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for entry in plan["objects"].as_array().expect("objects") {
+        *counts.entry(entry["action"].as_str().expect("an action").to_owned()).or_default() += 1;
+    }
+    counts
+}
