@@ -16,17 +16,21 @@
 //! record belongs to netsurgeon. A rollback deletes exactly these objects. An apply that creates fails if the object exists, and no
 //! apply takes a field from another manager.
 
+pub mod config;
+pub mod config_file;
 mod copy;
 mod decision;
 mod difference;
 mod environment;
 pub mod ledger;
 mod left_out;
+pub mod namespace_choice;
 mod namespace_content;
 mod order;
 mod progress;
 pub mod reader;
 mod refusal;
+pub mod rules;
 pub mod run;
 mod strip;
 pub mod verify;

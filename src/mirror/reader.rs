@@ -6,12 +6,14 @@ use futures_util::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::config::Config;
 use super::copy::wish;
 use super::decision::{Around, Decision, KindPair, pairs};
 use super::difference::{Change, MANAGER, is_same};
 use super::left_out::{self, Reason};
 use super::order::level;
 use super::refusal;
+use super::rules::{Choices, Kind, Workload, is_kind, pod_labels, pull_secret, warnings};
 use super::work::{DryRun, Entry, KindLeftOut, Mirror, Planned, Reference};
 use crate::inventory::kinds::{Copying, copying_of, is_made_anew, why_not_copied};
 use crate::inventory::{AT_ONCE, text};
@@ -31,6 +33,8 @@ pub struct MirrorOptions {
     pub run: Vec<String>,
     /// Uids of the objects that mirror operations created in the mirror ([`super::ledger::created`]).
     pub ours: BTreeSet<String>,
+    /// The rules that change copies.
+    pub config: Config,
 }
 
 /// Namespaces that belong to a cluster, and the namespace of netsurgeon's records. They are not copied.
@@ -54,16 +58,16 @@ impl MirrorReader {
 
     /// Reads both clusters, and creates the plan. Sends dry runs to the mirror.
     pub async fn plan(&self) -> Result<Plan<Mirror>, Failure> {
-        if let Some(name) = self.options.namespaces.iter().find(|name| NOT_COPIED.contains(&name.as_str())) {
-            let text = format!("the namespace `{name}` belongs to its cluster, so it is not copied");
-            return Err(Failure::refused(text).hint("give the namespaces of your workloads: `--namespace`"));
-        }
+        refuse_namespaces(&self.options)?;
         let (source, mirror) = different(&self.source, &self.mirror).await?;
         let (served, at_mirror) = tokio::try_join!(self.source.served_kinds(), self.mirror.served_kinds())?;
         let mut around = self.around().await?;
         let (mut objects, existing) = self.namespaces(&mut around).await?;
         let mut left_out = unread(&served, &at_mirror);
-        let is_read = |pair: &KindPair| !left_out.iter().any(|kind| kind.resource == pair.kind.group);
+        left_out.extend(excluded(&pairs(&served.kinds, &at_mirror.kinds), &around));
+        let is_read = |pair: &KindPair| {
+            !left_out.iter().any(|kind| kind.resource == pair.kind.group || kind.resource == pair.resource)
+        };
         let kinds: Vec<KindPair> =
             pairs(&served.kinds, &at_mirror.kinds).into_iter().filter(is_read).collect();
         let reads = kinds.iter().map(|pair| self.of_kind(pair, &around, &existing));
@@ -74,19 +78,23 @@ impl MirrorReader {
                 Err(kind) => left_out.push(kind),
             }
         }
+        objects.extend(self.pull_secrets(&around, &existing).await?);
         objects.sort_by_cached_key(|entry| (level(&entry.object.resource), entry.object.clone()));
         left_out.sort_by(|one, other| one.resource.cmp(&other.resource));
         let mut namespaces = self.options.namespaces.clone();
         namespaces.sort_unstable();
-        let work = Mirror { source, namespaces, objects, kinds_left_out: left_out };
+        let config = self.options.config.clone();
+        let warnings = warnings(&config, &around.uses);
+        let work = Mirror { source, namespaces, objects, kinds_left_out: left_out, config, warnings };
         Ok(Plan::new(&mirror, Revision(0), work))
     }
 
     /// Reads the Services and the autoscalers of the source.
     async fn around(&self) -> Result<Around, Failure> {
-        let MirrorOptions { keep_node_ports, run, ours, .. } = self.options.clone();
+        let MirrorOptions { keep_node_ports, run, ours, config, .. } = self.options.clone();
+        let choices = Choices::new(&config, &run).map_err(Failure::refused)?;
         let run = run.into_iter().collect();
-        let mut around = Around { keep_node_ports, run, ours, ..Around::default() };
+        let mut around = Around { keep_node_ports, run, ours, config, choices, ..Around::default() };
         for namespace in &self.options.namespaces {
             let services = Collection::new("v1", "Service", Some(namespace));
             let selector = |service: Value| {
@@ -103,7 +111,59 @@ impl MirrorReader {
             };
             around.scaled.extend(self.source.list_as(&scalers, &target).await?);
         }
+        if around.choices.has_passive() {
+            around.choices.workloads = self.workloads(&around).await?;
+        }
         Ok(around)
+    }
+
+    /// Reads the workloads that are copied, for the decision about budgets of passive workloads.
+    async fn workloads(&self, around: &Around) -> Result<Vec<Workload>, Failure> {
+        const KINDS: [(&str, &str, &str); 5] = [
+            ("apps/v1", "Deployment", "apps/deployments"),
+            ("apps/v1", "StatefulSet", "apps/statefulsets"),
+            ("apps/v1", "DaemonSet", "apps/daemonsets"),
+            ("apps/v1", "ReplicaSet", "apps/replicasets"),
+            ("v1", "ReplicationController", "/replicationcontrollers"),
+        ];
+        let mut found = Vec::new();
+        for namespace in &self.options.namespaces {
+            for (version, kind, resource) in KINDS {
+                let workload = |object: Value| {
+                    let is_passive = around.copied_workload(resource, &object)?;
+                    Some(Workload { namespace: namespace.clone(), labels: pod_labels(&object), is_passive })
+                };
+                let collection = Collection::new(version, kind, Some(namespace));
+                found.extend(self.source.list_as(&collection, &workload).await?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the entries of the pull secrets of the configuration.
+    async fn pull_secrets(
+        &self,
+        around: &Around,
+        existing: &BTreeSet<String>,
+    ) -> Result<Vec<Entry>, Failure> {
+        let mut entries = Vec::new();
+        for namespace in &self.options.namespaces {
+            for rule in &self.options.config.pull_secrets {
+                let reference = Reference {
+                    resource: "/secrets".to_string(),
+                    api_version: "v1".to_string(),
+                    kind: "Secret".to_string(),
+                    namespace: Some(namespace.clone()),
+                    name: rule.name.clone(),
+                };
+                let made = pull_secret(rule, namespace).map_err(|fault| Failure::refused(fault.0))?;
+                let is_there = existing.contains(namespace);
+                let target = reference.renamed(&self.options.config);
+                let live = if is_there { self.mirror.get(&target.object()).await? } else { None };
+                entries.push(self.entry(reference, &made, live.as_ref(), around, is_there).await?);
+            }
+        }
+        Ok(entries)
     }
 
     /// Returns the entries of the namespaces, and the namespaces that exist in the mirror.
@@ -121,7 +181,8 @@ impl MirrorReader {
                 Failure::refused(format!("the source has no namespace `{name}`"))
                     .hint("check `--namespace`, `--kubeconfig` and `--context`")
             })?;
-            let live = self.mirror.get(&reference.object()).await?;
+            let target = reference.renamed(&self.options.config);
+            let live = self.mirror.get(&target.object()).await?;
             if let Some(live) = &live {
                 existing.insert(name.clone());
                 if !text(live, "/metadata/deletionTimestamp").is_empty() {
@@ -143,6 +204,8 @@ impl MirrorReader {
         let (group, plural) = (pair.kind.group.as_str(), pair.kind.plural.as_str());
         let has = |verb: &str| pair.kind.verbs.contains(verb);
         let not_copied = why_not_copied(group, plural, &pair.kind.verbs);
+        // Single objects of this kind can be copied.
+        let not_copied = not_copied.filter(|_| !around.choices.reads(&pair.resource));
         let mut entries = Vec::new();
         for namespace in &self.options.namespaces {
             let found = match not_copied {
@@ -176,7 +239,8 @@ impl MirrorReader {
         let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
         let keep = |mut object: Value| {
             // The items of a list have no `kind` or `apiVersion`.
-            let fields = object.as_object_mut()?;
+            let is_omitted = around.choices.reads(&pair.resource) && around.is_controlled(pair, &object);
+            let fields = object.as_object_mut().filter(|_| !is_omitted)?;
             fields.insert("apiVersion".to_string(), version.as_str().into());
             fields.insert("kind".to_string(), pair.kind.kind.as_str().into());
             Some(object)
@@ -188,6 +252,8 @@ impl MirrorReader {
         let is_there = existing.contains(namespace);
         let mut live = HashMap::new();
         if is_there && !found.is_empty() {
+            let namespace = self.options.config.renamed(namespace);
+            let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
             for object in self.mirror.list_as(&collection, &keep).await? {
                 live.insert(text(&object, "/metadata/name").to_string(), object);
             }
@@ -221,11 +287,15 @@ impl MirrorReader {
             fields: Vec::new(),
             passive: None,
             dry_run: None,
-            shape: around.shape(found),
+            shape: around.shape(&object.resource, found),
             object,
         };
         match decision {
             Decision::LeftOut(reason) => refuse(&mut entry, Planned::LeftOut, reason),
+            Decision::Faulty(detail) => {
+                refuse(&mut entry, Planned::LeftOut, left_out::FAULTY_RULE);
+                entry.detail = Some(detail);
+            }
             Decision::Conflict(reason) => refuse(&mut entry, Planned::Conflict, reason),
             Decision::Same => {}
             Decision::Create(manifest) => {
@@ -238,7 +308,7 @@ impl MirrorReader {
             }
         }
         if entry.action.is_copied() {
-            entry.passive = wish(&entry.object.resource, found);
+            entry.passive = wish(&entry.object.resource, found, entry.shape, around.rules());
         }
         Ok(entry)
     }
@@ -342,6 +412,38 @@ impl MirrorReader {
         };
         Ok(found.into_iter().filter(is_to_name).map(entry).collect())
     }
+}
+
+/// Fails if a namespace must not be copied, or if two namespaces would have the same name in the mirror.
+fn refuse_namespaces(options: &MirrorOptions) -> Result<(), Failure> {
+    let mut targets: BTreeMap<&str, &str> = BTreeMap::new();
+    for name in &options.namespaces {
+        let target = options.config.renamed(name);
+        if let Some(name) = [name, target].into_iter().find(|name| NOT_COPIED.contains(name)) {
+            let text = format!("the namespace `{name}` belongs to its cluster, so it is not copied");
+            return Err(Failure::refused(text).hint("give the namespaces of your workloads: `--namespace`"));
+        }
+        if let Some(other) = targets.insert(target, name) {
+            let text = format!("the copies of `{other}` and `{name}` would have the same name, `{target}`");
+            return Err(Failure::refused(text).hint("change `rename` in the configuration"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the kinds that the configuration excludes.
+fn excluded(pairs: &[KindPair], around: &Around) -> Vec<KindLeftOut> {
+    let is_excluded = |pair: &&KindPair| {
+        let kind = Kind { resource: &pair.resource, kind: &pair.kind.kind };
+        let rules = (0..).zip(&around.config.kinds.exclude);
+        let matched: Vec<usize> =
+            rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
+        matched.iter().for_each(|index| around.uses.mark("kinds.exclude", *index));
+        !matched.is_empty()
+    };
+    let reason = || "the configuration excludes this kind".to_string();
+    let found = pairs.iter().filter(is_excluded);
+    found.map(|pair| KindLeftOut { resource: pair.resource.clone(), reason: reason() }).collect()
 }
 
 /// Returns the identities of the source and of the mirror. Fails if they are the same cluster.
