@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::decision::{Around, KindPair};
+use super::entry::refuse;
 use super::left_out::{self, Reason};
-use super::reader::{MirrorReader, refuse};
+use super::reader::MirrorReader;
 use super::refusal::is_of_object;
 use super::work::{Entry, KindLeftOut, Planned, Reference};
 use crate::inventory::{list, text};
@@ -25,6 +26,10 @@ pub(super) const CLUSTER_ROLE: ClusterKind =
     ("rbac.authorization.k8s.io/clusterroles", "rbac.authorization.k8s.io/v1", "ClusterRole");
 pub(super) const CLUSTER_ROLE_BINDING: ClusterKind =
     ("rbac.authorization.k8s.io/clusterrolebindings", "rbac.authorization.k8s.io/v1", "ClusterRoleBinding");
+
+/// Every such kind.
+pub(super) const CLUSTER_KINDS: [ClusterKind; 4] =
+    [DEFINITION, PRIORITY_CLASS, CLUSTER_ROLE, CLUSTER_ROLE_BINDING];
 
 /// The names of objects without a namespace that copied objects refer to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -89,9 +94,14 @@ pub(super) type Definitions = BTreeMap<String, Value>;
 impl MirrorReader {
     /// Returns the definitions in the source of kinds that the mirror does not serve. Leaves out definitions that the user may not
     /// read: their objects then cannot be copied.
-    pub(super) async fn definitions(&self, kinds: &[KindPair]) -> Result<Definitions, Failure> {
+    pub(super) async fn definitions(
+        &self,
+        kinds: &[KindPair],
+        left_out: &[KindLeftOut],
+    ) -> Result<Definitions, Failure> {
         let mut found = Definitions::new();
-        for pair in kinds.iter().filter(|pair| !pair.is_served) {
+        let is_excluded = left_out.iter().any(|one| one.resource == DEFINITION.0);
+        for pair in kinds.iter().filter(|pair| !pair.is_served && !is_excluded) {
             let name = format!("{}.{}", pair.kind.plural, pair.kind.group);
             let reference = reference(DEFINITION, &name);
             let object = reference.object();
@@ -122,14 +132,16 @@ impl MirrorReader {
         self.add(objects, DEFINITION, used, around).await?;
         let of_accounts =
             |binding: Value| binds_one_of(&binding, &self.options.namespaces).then_some(binding);
-        let bindings = Collection::new(CLUSTER_ROLE_BINDING.1, CLUSTER_ROLE_BINDING.2, None);
-        let found = self.source.list_as(&bindings, &of_accounts).await;
-        if let Some(found) = or_left_out(found, CLUSTER_ROLE_BINDING, left_out)? {
+        if !is_excluded(CLUSTER_ROLE_BINDING, left_out) {
+            let bindings = Collection::new(CLUSTER_ROLE_BINDING.1, CLUSTER_ROLE_BINDING.2, None);
+            let found = self.source.list_as(&bindings, &of_accounts).await;
+            let found = or_left_out(found, CLUSTER_ROLE_BINDING, left_out)?.unwrap_or_default();
             self.add(objects, CLUSTER_ROLE_BINDING, found, around).await?;
         }
         let needs = self.needs();
         for (kind, names) in [(PRIORITY_CLASS, needs.priority_classes), (CLUSTER_ROLE, needs.cluster_roles)] {
             let mut found = Vec::new();
+            let names = names.into_iter().filter(|_| !is_excluded(kind, left_out)).collect::<Vec<_>>();
             for name in names {
                 let one = self.source.get(&reference(kind, &name).object()).await;
                 found.extend(or_left_out(one, kind, left_out)?.flatten());
@@ -150,20 +162,26 @@ impl MirrorReader {
             // The items of a list have no `kind` or `apiVersion`.
             (object["apiVersion"], object["kind"]) = (kind.1.into(), kind.2.into());
             let reference = reference(kind, text(&object, "/metadata/name"));
-            let live = match self.mirror.get(&reference.object()).await {
-                Err(error) if is_of_object(&error) => None,
-                found => found?,
-            };
-            let mut entry = self.entry(reference, &object, live.as_ref(), around, true).await?;
-            if let Some(reason) = why_not(kind.0, &object, &self.options.namespaces)
-                && entry.action != Planned::Same
-            {
+            let entry = if let Some(reason) = why_not(kind.0, &object, &self.options.namespaces) {
+                let uid = text(&object, "/metadata/uid").to_string();
+                let mut entry = Entry { uid, ..Entry::new(reference) };
                 refuse(&mut entry, Planned::LeftOut, reason);
-            }
+                entry
+            } else {
+                let live = match self.mirror.get(&reference.object()).await {
+                    Err(error) if is_of_object(&error) => None,
+                    found => found?,
+                };
+                self.entry(reference, &object, live.as_ref(), around, true).await?
+            };
             objects.push(entry);
         }
         Ok(())
     }
+}
+
+fn is_excluded(kind: ClusterKind, left_out: &[KindLeftOut]) -> bool {
+    left_out.iter().any(|one| one.resource == kind.0)
 }
 
 fn reference((resource, api_version, kind): ClusterKind, name: &str) -> Reference {

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::config::Config;
 use super::copy::{Shape, copy};
 use super::difference::{Change, changes};
 use super::ledger::Created;
 use super::left_out::{self, Reason};
+use super::rules::{Choice, Choices, Rules, Uses};
 use crate::inventory::text;
 use crate::kube_api::ServedKind;
+use std::sync::Arc;
 
 /// What the decisions depend on, in addition to the objects.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +29,12 @@ pub struct Around {
     pub ours: Created,
     /// Namespaces that the mirror is deleting.
     pub terminating: BTreeSet<String>,
+    /// The configuration.
+    pub config: Config,
+    /// Its choices of workloads.
+    pub choices: Choices,
+    /// Which of its rules have matched.
+    pub uses: Arc<Uses>,
 }
 
 /// What happens to an object.
@@ -33,6 +42,8 @@ pub struct Around {
 pub(super) enum Decision {
     /// The object is not copied.
     LeftOut(Reason),
+    /// A rule cannot change the object. Contains the reason.
+    Faulty(String),
     /// The mirror has another object.
     Conflict(Reason),
     /// The mirror has no such object.
@@ -44,17 +55,23 @@ pub(super) enum Decision {
 }
 
 /// Kinds of workloads that can do their work in both clusters, as `GROUP/PLURAL`.
-const WORKLOADS: [&str; 2] = ["apps/deployments", "apps/daemonsets"];
+const WORKLOADS: [&str; 3] = ["apps/deployments", "apps/daemonsets", "/replicationcontrollers"];
 
 impl Around {
+    /// Returns the rules of the configuration.
+    pub(super) fn rules(&self) -> Rules<'_> {
+        Rules { config: &self.config, uses: &self.uses }
+    }
+
     /// Returns what changes the copy of an object.
-    pub(super) fn shape(&self, object: &Value) -> Shape {
+    pub(super) fn shape(&self, kind: &str, object: &Value) -> Shape {
         let key = (
             text(object, "/kind").to_string(),
             text(object, "/metadata/namespace").to_string(),
             text(object, "/metadata/name").to_string(),
         );
-        Shape { keep_node_ports: self.keep_node_ports, is_scaled: self.scaled.contains(&key) }
+        let is_passive = self.choices.of(kind, object, &self.uses) == Choice::Passive;
+        Shape { keep_node_ports: self.keep_node_ports, is_scaled: self.scaled.contains(&key), is_passive }
     }
 
     /// Decides what happens to an object of the source. `live`: the object of the mirror with this name.
@@ -62,13 +79,23 @@ impl Around {
         if let Some(reason) = left_out::left_out(kind, object) {
             return Decision::LeftOut(reason);
         }
-        if WORKLOADS.contains(&kind) && !self.is_to_run(object) {
-            return Decision::LeftOut(left_out::NO_SERVICE);
+        match self.choices.of(kind, object, &self.uses) {
+            Choice::LeftOut(reason) => return Decision::LeftOut(reason),
+            Choice::Open if WORKLOADS.contains(&kind) && !self.is_to_run(object) => {
+                return Decision::LeftOut(left_out::NO_SERVICE);
+            }
+            _ => {}
+        }
+        if kind == "/secrets" && self.replaces(object) {
+            return Decision::LeftOut(left_out::REPLACED);
         }
         if self.terminating.contains(text(object, "/metadata/namespace")) {
             return Decision::Conflict(left_out::NAMESPACE_TERMINATING);
         }
-        let manifest = copy(kind, object, self.shape(object));
+        let manifest = match copy(kind, object, self.shape(kind, object), self.rules()) {
+            Ok(manifest) => manifest,
+            Err(fault) => return Decision::Faulty(fault.0),
+        };
         let Some(live) = live else { return Decision::Create(manifest) };
         if live.pointer("/metadata/deletionTimestamp").is_some_and(Value::is_string) {
             return Decision::Conflict(left_out::TERMINATING);
@@ -82,8 +109,31 @@ impl Around {
         self.ours.contains_key(text(live, "/metadata/uid"))
     }
 
+    /// Returns whether a workload is passive in the mirror; `None` if it is not copied.
+    pub(super) fn copied_workload(&self, kind: &str, object: &Value) -> Option<bool> {
+        match self.choices.of(kind, object, &self.uses) {
+            Choice::Passive => Some(true),
+            Choice::Run => Some(false),
+            Choice::Open if self.is_to_run(object) => Some(false),
+            Choice::Open | Choice::LeftOut(_) => None,
+        }
+    }
+
+    /// Returns whether a controller creates an object.
+    pub(super) fn is_controlled(&self, pair: &KindPair, object: &Value) -> bool {
+        left_out::left_out(&pair.resource, object) == Some(left_out::CONTROLLED)
+    }
+
+    /// Returns whether the configuration makes a pull secret with the name of a Secret of the source. A Secret without a uid is that
+    /// pull secret.
+    fn replaces(&self, secret: &Value) -> bool {
+        let name = text(secret, "/metadata/name");
+        !text(secret, "/metadata/uid").is_empty()
+            && self.config.pull_secrets.iter().any(|one| one.name == name)
+    }
+
     /// Returns whether a workload runs in the mirror: a Service selects its Pods, or the operator names it.
-    fn is_to_run(&self, workload: &Value) -> bool {
+    pub(super) fn is_to_run(&self, workload: &Value) -> bool {
         let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
         if self.run.contains(&format!("{namespace}/{name}")) {
             return true;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::cluster_scoped::DEFINITION;
+use super::config::Config;
 use super::copy::copy;
 use super::definition::established;
 use super::deletion::{delete, refuse_content};
@@ -14,6 +15,7 @@ use super::left_out::left_out;
 use super::object_write;
 use super::reader::{differing, planned_object};
 use super::refusal::{fault, is_stale};
+use super::rules::{Rules, Uses, planned_pull_secret};
 use super::strip::strip;
 use super::work::{Copy, Planned};
 use crate::inventory::text;
@@ -31,6 +33,10 @@ pub(super) struct Clusters<'a> {
     /// The source. A rollback does not need it.
     pub source: Option<&'a ReadOnly>,
     pub mirror: &'a Cluster,
+    /// The rules of the plan.
+    pub config: Config,
+    /// Whether files that the plan names are read. Another client can have written a plan that is only recorded in the cluster.
+    pub reads_files: bool,
 }
 
 /// The state of an object of the mirror before its step.
@@ -62,8 +68,12 @@ impl Clusters<'_> {
 
     /// Reads the object of the source again, and returns its copy.
     async fn copy(&self, effect: &Copy) -> Result<Value, StepFault> {
+        if effect.uid.is_empty() {
+            let secret = planned_pull_secret(&self.config, &effect.source, self.reads_files);
+            return self.changed(effect, &secret.map_err(|fault| StepFault::Skip(fault.0))?);
+        }
         let source = self.source.ok_or_else(|| StepFault::Halt("the source is not connected".to_string()))?;
-        let found = planned_object(source, &effect.object.object(), &effect.uid).await;
+        let found = planned_object(source, &effect.source.object(), &effect.uid).await;
         let found = found.map_err(|error| fault(&error, effect.object.is_secret()))?;
         let Some(found) = found else {
             return Err(StepFault::Skip(
@@ -76,7 +86,14 @@ impl Clusters<'_> {
                 "the object of the source has changed since the plan: {text}"
             )));
         }
-        Ok(copy(&effect.object.resource, &found, effect.shape))
+        self.changed(effect, &found)
+    }
+
+    /// Returns the copy of an object of the source.
+    fn changed(&self, effect: &Copy, found: &Value) -> Result<Value, StepFault> {
+        let rules = Rules { config: &self.config, uses: &Uses::default() };
+        let copied = copy(&effect.object.resource, found, effect.shape, rules);
+        copied.map_err(|fault| StepFault::Skip(fault.0))
     }
 
     /// Returns the fields of a copy that have other values in the mirror.

@@ -10,8 +10,9 @@ use crate::kube_api::Cluster;
 use crate::operation::{ClusterRecord, State};
 use crate::session::{Failure, Recorded};
 
-/// The objects that mirror operations created in a cluster and have not removed, by uid.
-pub type Created = BTreeMap<String, Reference>;
+/// The objects that mirror operations created in a cluster and have not removed, by uid: each in the source, and in the mirror, where
+/// its namespace can have another name.
+pub type Created = BTreeMap<String, (Reference, Reference)>;
 
 /// Returns the objects that mirror operations created in a cluster and have not removed. The second value contains the operations
 /// whose records cannot be read, each with the reason.
@@ -30,12 +31,15 @@ pub async fn created(mirror: &Cluster) -> Result<(Created, Vec<(String, String)>
     Ok((uids, unread))
 }
 
-fn of_operation(recorded: &Recorded<Mirror>) -> Vec<(String, Reference)> {
+fn of_operation(recorded: &Recorded<Mirror>) -> Vec<(String, (Reference, Reference))> {
     let made = |entry: &Entry| {
         let record = recorded.journal.find(&entry.step())?;
         let made = record.made.as_deref()?;
         let created = created_uid(made).filter(|_| record.state != State::UndoDone);
-        Some((created.or_else(|| recreated_uid(made))?, entry.object.clone()))
+        Some((
+            created.or_else(|| recreated_uid(made))?,
+            (entry.object.clone(), recorded.plan.work.target(&entry.object)),
+        ))
     };
     recorded.plan.work.changes().filter_map(made).collect()
 }

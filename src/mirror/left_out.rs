@@ -59,6 +59,18 @@ pub(super) const WITHOUT_APPLY: Reason = reason(
     "without-apply",
     "server-side apply refuses this object, so it is created, and changed field by field, without server-side apply",
 );
+pub(super) const WITH_DATA: Reason = reason("kind-not-copied", "its data stays in the source");
+pub(super) const NOT_CHOSEN: Reason = reason(
+    "kind-not-copied",
+    "objects of this kind are copied only if `passive.workloads`, `run` or `--run` chooses them",
+);
+pub(super) const PASSIVE_DAEMON_SET: Reason =
+    reason("passive-daemon-set", "a DaemonSet has no number of replicas, so a copy cannot be passive");
+pub(super) const PASSIVE_BUDGET: Reason =
+    reason("passive-budget", "its workloads are passive, so it would only keep nodes from being drained");
+pub(super) const REPLACED: Reason =
+    reason("pull-secret", "the configuration makes a pull secret of this name");
+pub(super) const FAULTY_RULE: Reason = reason("rule-failed", "a rule of the configuration failed");
 
 /// Codes of conflicts.
 pub(super) const EXISTS: Reason =

@@ -17,14 +17,18 @@
 //! apply takes a field from another manager.
 
 mod cluster_scoped;
+pub mod config;
+pub mod config_file;
 mod copy;
 mod decision;
 mod definition;
 mod deletion;
 mod difference;
+mod entry;
 mod environment;
 pub mod ledger;
 mod left_out;
+pub mod namespace_choice;
 mod namespace_content;
 mod object_write;
 mod order;
@@ -32,6 +36,7 @@ mod orphan;
 mod progress;
 pub mod reader;
 mod refusal;
+pub mod rules;
 pub mod run;
 mod strip;
 pub mod verify;

@@ -48,7 +48,15 @@ pub(super) const LEVELS: [Level; 9] = [
     Level {
         name: "workloads",
         title: "copy workloads",
-        kinds: &["apps/deployments", "apps/daemonsets", "batch/cronjobs", "batch/jobs"],
+        kinds: &[
+            "apps/deployments",
+            "apps/daemonsets",
+            "apps/statefulsets",
+            "apps/replicasets",
+            "/replicationcontrollers",
+            "batch/cronjobs",
+            "batch/jobs",
+        ],
     },
     Level { name: OTHERS, title: "copy other objects", kinds: &[] },
     Level {

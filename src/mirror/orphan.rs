@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
+use super::entry::{refuse, refused};
 use super::left_out;
-use super::reader::{MirrorReader, refuse, refused};
+use super::reader::MirrorReader;
 use super::work::{DryRun, Entry, KindLeftOut, Planned, Reference};
 use crate::inventory::text;
 use crate::session::Failure;
@@ -26,19 +27,19 @@ impl MirrorReader {
         let is_compared = |one: &Reference| {
             one.namespace.as_ref().is_some_and(|namespace| self.options.namespaces.contains(namespace))
         };
-        let gone = self
-            .options
-            .ours
-            .iter()
-            .filter(|(_, one)| is_compared(one) && !is_unread(one) && !known.contains(&place(one)));
+        // A copy in a namespace with a former name belongs to a plan with that rename.
+        let gone = self.options.ours.iter().filter(|(_, (one, copy))| {
+            let is_in_place = one.renamed(&self.options.config) == *copy;
+            is_in_place && is_compared(one) && !is_unread(one) && !known.contains(&place(one))
+        });
         let mut found = Vec::new();
-        for (uid, reference) in gone {
-            let live = self.mirror.get(&reference.object()).await?;
+        for (uid, (reference, copy)) in gone {
+            let live = self.mirror.get(&copy.object()).await?;
             let Some(live) = live.filter(|live| text(live, "/metadata/uid") == uid) else { continue };
             let mut entry = Entry::new(reference.clone());
             (entry.action, entry.mirror_uid) = (Planned::Delete, Some(uid.clone()));
             if text(&live, "/metadata/deletionTimestamp").is_empty() {
-                match self.mirror.try_delete(&reference.object(), uid).await {
+                match self.mirror.try_delete(&copy.object(), uid).await {
                     Ok(()) => entry.dry_run = Some(DryRun::Accepted),
                     Err(error) => refused(&mut entry, &error)?,
                 }

@@ -1,25 +1,27 @@
 //! Reads the source and the mirror, and creates the plan. Neither cluster can be changed through this reader.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::cluster_scoped::{Definitions, Needs};
-use super::copy::wish;
-use super::decision::{Around, Decision, KindPair, pairs};
+use super::cluster_scoped::{CLUSTER_KINDS, Definitions, Needs};
+use super::config::Config;
+use super::decision::{Around, KindPair, pairs};
 use super::difference::{Change, is_same};
+use super::entry::refuse;
 use super::ledger::Created;
 use super::left_out::{self, Reason};
-use super::object_write::{self, Written};
+use super::object_write;
 use super::order::level;
 use super::refusal;
-use super::work::{DryRun, Entry, KindLeftOut, Mirror, Planned, Reference};
+use super::rules::{Choices, Kind, Workload, is_kind, pod_labels, pull_secret, warnings};
+use super::work::{Entry, KindLeftOut, Mirror, Planned, Reference};
 use crate::inventory::kinds::{Copying, copying_of, is_made_anew, why_not_copied};
 use crate::inventory::{AT_ONCE, text};
-use crate::kube_api::{ClusterError, Collection, ObjectRef, ReadOnly, ServedKinds, Tried};
+use crate::kube_api::{ClusterError, Collection, ObjectRef, ReadOnly, ServedKinds};
 use crate::operation::Plan;
 use crate::session::Failure;
 use crate::store::Revision;
@@ -35,6 +37,8 @@ pub struct MirrorOptions {
     pub run: Vec<String>,
     /// The objects that mirror operations created in the mirror ([`super::ledger::created`]).
     pub ours: Created,
+    /// The rules that change copies.
+    pub config: Config,
 }
 
 /// Namespaces that belong to a cluster, and the namespace of netsurgeon's records. They are not copied.
@@ -46,7 +50,7 @@ pub struct MirrorReader {
     pub(super) mirror: ReadOnly,
     pub(super) options: MirrorOptions,
     /// What the copied objects refer to, collected while they are read.
-    needs: Mutex<Needs>,
+    pub(super) needs: Mutex<Needs>,
 }
 
 /// What the mirror has, or gets before the objects of the namespaces.
@@ -75,19 +79,19 @@ impl MirrorReader {
 
     /// Reads both clusters, and creates the plan. Sends dry runs to the mirror.
     pub async fn plan(&self) -> Result<Plan<Mirror>, Failure> {
-        if let Some(name) = self.options.namespaces.iter().find(|name| NOT_COPIED.contains(&name.as_str())) {
-            let text = format!("the namespace `{name}` belongs to its cluster, so it is not copied");
-            return Err(Failure::refused(text).hint("give the namespaces of your workloads: `--namespace`"));
-        }
+        refuse_namespaces(&self.options)?;
         let (source, mirror) = different(&self.source, &self.mirror).await?;
         let (served, at_mirror) = tokio::try_join!(self.source.served_kinds(), self.mirror.served_kinds())?;
         let mut around = self.around().await?;
         let (mut objects, existing) = self.namespaces(&mut around).await?;
         let mut left_out = unread(&served, &at_mirror);
-        let is_read = |pair: &KindPair| !left_out.iter().any(|kind| kind.resource == pair.kind.group);
+        left_out.extend(excluded(&pairs(&served.kinds, &at_mirror.kinds), &around));
+        let is_read = |pair: &KindPair| {
+            !left_out.iter().any(|kind| kind.resource == pair.kind.group || kind.resource == pair.resource)
+        };
         let kinds: Vec<KindPair> =
             pairs(&served.kinds, &at_mirror.kinds).into_iter().filter(is_read).collect();
-        let definitions = self.definitions(&kinds).await?;
+        let definitions = self.definitions(&kinds, &left_out).await?;
         let there = Existing { namespaces: existing, definitions };
         let reads = kinds.iter().map(|pair| self.of_kind(pair, &around, &there));
         let found: Vec<Result<OfKind, Failure>> = stream::iter(reads).buffered(AT_ONCE).collect().await;
@@ -97,21 +101,25 @@ impl MirrorReader {
                 Err(kind) => left_out.push(kind),
             }
         }
+        objects.extend(self.pull_secrets(&around, &there.namespaces).await?);
         self.add_cluster_scoped(&mut objects, &mut left_out, (&around, &there.definitions)).await?;
         self.add_orphans(&mut objects, &left_out).await?;
         objects.sort_by_cached_key(|entry| (level(&entry.object.resource), entry.object.clone()));
         left_out.sort_by(|one, other| one.resource.cmp(&other.resource));
         let mut namespaces = self.options.namespaces.clone();
         namespaces.sort_unstable();
-        let work = Mirror { source, namespaces, objects, kinds_left_out: left_out };
+        let config = self.options.config.clone();
+        let warnings = warnings(&config, &around.uses);
+        let work = Mirror { source, namespaces, objects, kinds_left_out: left_out, config, warnings };
         Ok(Plan::new(&mirror, Revision(0), work))
     }
 
     /// Reads the Services and the autoscalers of the source.
     async fn around(&self) -> Result<Around, Failure> {
-        let MirrorOptions { keep_node_ports, run, ours, .. } = self.options.clone();
+        let MirrorOptions { keep_node_ports, run, ours, config, .. } = self.options.clone();
+        let choices = Choices::new(&config, &run).map_err(Failure::refused)?;
         let run = run.into_iter().collect();
-        let mut around = Around { keep_node_ports, run, ours, ..Around::default() };
+        let mut around = Around { keep_node_ports, run, ours, config, choices, ..Around::default() };
         for namespace in &self.options.namespaces {
             let services = Collection::new("v1", "Service", Some(namespace));
             let selector = |service: Value| {
@@ -128,7 +136,59 @@ impl MirrorReader {
             };
             around.scaled.extend(self.source.list_as(&scalers, &target).await?);
         }
+        if around.choices.has_passive() {
+            around.choices.workloads = self.workloads(&around).await?;
+        }
         Ok(around)
+    }
+
+    /// Reads the workloads that are copied, for the decision about budgets of passive workloads.
+    async fn workloads(&self, around: &Around) -> Result<Vec<Workload>, Failure> {
+        const KINDS: [(&str, &str, &str); 5] = [
+            ("apps/v1", "Deployment", "apps/deployments"),
+            ("apps/v1", "StatefulSet", "apps/statefulsets"),
+            ("apps/v1", "DaemonSet", "apps/daemonsets"),
+            ("apps/v1", "ReplicaSet", "apps/replicasets"),
+            ("v1", "ReplicationController", "/replicationcontrollers"),
+        ];
+        let mut found = Vec::new();
+        for namespace in &self.options.namespaces {
+            for (version, kind, resource) in KINDS {
+                let workload = |object: Value| {
+                    let is_passive = around.copied_workload(resource, &object)?;
+                    Some(Workload { namespace: namespace.clone(), labels: pod_labels(&object), is_passive })
+                };
+                let collection = Collection::new(version, kind, Some(namespace));
+                found.extend(self.source.list_as(&collection, &workload).await?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the entries of the pull secrets of the configuration.
+    async fn pull_secrets(
+        &self,
+        around: &Around,
+        existing: &BTreeSet<String>,
+    ) -> Result<Vec<Entry>, Failure> {
+        let mut entries = Vec::new();
+        for namespace in &self.options.namespaces {
+            for rule in &self.options.config.pull_secrets {
+                let reference = Reference {
+                    resource: "/secrets".to_string(),
+                    api_version: "v1".to_string(),
+                    kind: "Secret".to_string(),
+                    namespace: Some(namespace.clone()),
+                    name: rule.name.clone(),
+                };
+                let made = pull_secret(rule, namespace).map_err(|fault| Failure::refused(fault.0))?;
+                let is_there = existing.contains(namespace);
+                let target = reference.renamed(&self.options.config);
+                let live = if is_there { self.mirror.get(&target.object()).await? } else { None };
+                entries.push(self.entry(reference, &made, live.as_ref(), around, is_there).await?);
+            }
+        }
+        Ok(entries)
     }
 
     /// Returns the entries of the namespaces, and the namespaces that exist in the mirror.
@@ -146,7 +206,8 @@ impl MirrorReader {
                 Failure::refused(format!("the source has no namespace `{name}`"))
                     .hint("check `--namespace`, `--kubeconfig` and `--context`")
             })?;
-            let live = self.mirror.get(&reference.object()).await?;
+            let target = reference.renamed(&self.options.config);
+            let live = self.mirror.get(&target.object()).await?;
             if let Some(live) = &live {
                 existing.insert(name.clone());
                 if !text(live, "/metadata/deletionTimestamp").is_empty() {
@@ -168,6 +229,8 @@ impl MirrorReader {
         let (group, plural) = (pair.kind.group.as_str(), pair.kind.plural.as_str());
         let has = |verb: &str| pair.kind.verbs.contains(verb);
         let not_copied = why_not_copied(group, plural, &pair.kind.verbs);
+        // Single objects of this kind can be copied.
+        let not_copied = not_copied.filter(|_| !around.choices.reads(&pair.resource));
         let mut entries = Vec::new();
         for namespace in &self.options.namespaces {
             let found = match not_copied {
@@ -201,7 +264,8 @@ impl MirrorReader {
         let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
         let keep = |mut object: Value| {
             // The items of a list have no `kind` or `apiVersion`.
-            let fields = object.as_object_mut()?;
+            let is_omitted = around.choices.reads(&pair.resource) && around.is_controlled(pair, &object);
+            let fields = object.as_object_mut().filter(|_| !is_omitted)?;
             fields.insert("apiVersion".to_string(), version.as_str().into());
             fields.insert("kind".to_string(), pair.kind.kind.as_str().into());
             Some(object)
@@ -213,6 +277,8 @@ impl MirrorReader {
         let is_there = pair.is_served && existing.namespaces.contains(namespace);
         let mut live = HashMap::new();
         if is_there && !found.is_empty() {
+            let namespace = self.options.config.renamed(namespace);
+            let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
             for object in self.mirror.list_as(&collection, &keep).await? {
                 live.insert(text(&object, "/metadata/name").to_string(), object);
             }
@@ -224,90 +290,6 @@ impl MirrorReader {
         });
         let entries: Vec<Result<Entry, Failure>> = stream::iter(entries).buffered(AT_ONCE).collect().await;
         Ok(Ok(entries.into_iter().collect::<Result<_, _>>()?))
-    }
-
-    /// Returns the entry of an object. `is_there`: whether the namespace and the kind of the object exist in the
-    /// mirror.
-    pub(super) async fn entry(
-        &self,
-        object: Reference,
-        found: &Value,
-        live: Option<&Value>,
-        around: &Around,
-        is_there: bool,
-    ) -> Result<Entry, Failure> {
-        let decision = around.decide(&object.resource, found, live);
-        let mut entry = Entry {
-            uid: text(found, "/metadata/uid").to_string(),
-            resource_version: text(found, "/metadata/resourceVersion").to_string(),
-            mirror_uid: live.map(|live| text(live, "/metadata/uid").to_string()),
-            shape: around.shape(found),
-            ..Entry::new(object)
-        };
-        match decision {
-            Decision::LeftOut(reason) => refuse(&mut entry, Planned::LeftOut, reason),
-            Decision::Conflict(reason) => refuse(&mut entry, Planned::Conflict, reason),
-            Decision::Same => {}
-            Decision::Create(manifest) => {
-                entry.action = Planned::Create;
-                self.try_create(&mut entry, &manifest, is_there).await?;
-            }
-            Decision::Differs(manifest, changes) => {
-                if let Some(live) = live {
-                    let is_ours = around.is_ours(live);
-                    self.try_update(&mut entry, (&manifest, &changes), live, is_ours).await?;
-                }
-            }
-        }
-        if entry.action.is_copied() {
-            entry.passive = wish(&entry.object.resource, found);
-            self.needs.lock().unwrap_or_else(PoisonError::into_inner).add(&entry.object.resource, found);
-        }
-        Ok(entry)
-    }
-
-    /// Returns what the objects that were read refer to.
-    pub(super) fn needs(&self) -> Needs {
-        std::mem::take(&mut *self.needs.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    async fn try_create(&self, entry: &mut Entry, manifest: &Value, is_there: bool) -> Result<(), Failure> {
-        if !is_there {
-            entry.dry_run = Some(DryRun::Unchecked);
-            return Ok(());
-        }
-        match object_write::try_create(&self.mirror, manifest).await {
-            Ok((tried, written)) => accepted(entry, tried, written),
-            Err(error) => refused(entry, &error)?,
-        }
-        Ok(())
-    }
-
-    /// Finds out in a dry run whether an apply changes an object of the mirror, and who owns the object.
-    async fn try_update(
-        &self,
-        entry: &mut Entry,
-        (manifest, changes): (&Value, &[Change]),
-        live: &Value,
-        is_ours: bool,
-    ) -> Result<(), Failure> {
-        let tried = object_write::try_change(&self.mirror, (manifest, changes), live).await;
-        // An empty value of the source can mean the default, which the comparison of fields cannot know.
-        if tried.as_ref().is_ok_and(|(tried, _)| is_same(&tried.object, live)) {
-            return Ok(());
-        }
-        entry.fields = changes.iter().map(Change::field).collect();
-        if !is_ours {
-            refuse(entry, Planned::Conflict, left_out::EXISTS);
-            return Ok(());
-        }
-        entry.action = Planned::Update;
-        match tried {
-            Ok((tried, written)) => accepted(entry, tried, written),
-            Err(ClusterError::Conflict { .. }) => refuse(entry, Planned::Conflict, left_out::OTHER_MANAGER),
-            Err(error) => refused(entry, &error)?,
-        }
-        Ok(())
     }
 
     /// Returns the objects of a kind that is not copied. Objects that a controller creates are not in the plan.
@@ -357,6 +339,40 @@ impl MirrorReader {
     }
 }
 
+/// Fails if a namespace must not be copied, or if two namespaces would have the same name in the mirror.
+fn refuse_namespaces(options: &MirrorOptions) -> Result<(), Failure> {
+    let mut targets: BTreeMap<&str, &str> = BTreeMap::new();
+    for name in &options.namespaces {
+        let target = options.config.renamed(name);
+        if let Some(name) = [name, target].into_iter().find(|name| NOT_COPIED.contains(name)) {
+            let text = format!("the namespace `{name}` belongs to its cluster, so it is not copied");
+            return Err(Failure::refused(text).hint("give the namespaces of your workloads: `--namespace`"));
+        }
+        if let Some(other) = targets.insert(target, name) {
+            let text = format!("the copies of `{other}` and `{name}` would have the same name, `{target}`");
+            return Err(Failure::refused(text).hint("change `rename` in the configuration"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the kinds that the configuration excludes.
+fn excluded(pairs: &[KindPair], around: &Around) -> Vec<KindLeftOut> {
+    let is_excluded = |(resource, kind): &(&str, &str)| {
+        let kind = Kind { resource, kind };
+        let rules = (0..).zip(&around.config.kinds.exclude);
+        let matched: Vec<usize> =
+            rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
+        matched.iter().for_each(|index| around.uses.mark("kinds.exclude", *index));
+        !matched.is_empty()
+    };
+    let reason = || "the configuration excludes this kind".to_string();
+    let of_cluster = CLUSTER_KINDS.map(|(resource, _, kind)| (resource, kind));
+    let of_namespaces = pairs.iter().map(|pair| (pair.resource.as_str(), pair.kind.kind.as_str()));
+    let found = of_namespaces.chain(of_cluster).filter(is_excluded);
+    found.map(|(resource, _)| KindLeftOut { resource: resource.to_string(), reason: reason() }).collect()
+}
+
 /// Returns the identities of the source and of the mirror. Fails if they are the same cluster.
 pub(super) async fn different(source: &ReadOnly, mirror: &ReadOnly) -> Result<(String, String), Failure> {
     let (one, other) = tokio::try_join!(source.identity(), mirror.identity())?;
@@ -392,34 +408,6 @@ fn reference(pair: &KindPair, namespace: Option<&str>, name: &str) -> Reference 
         namespace: namespace.map(str::to_string),
         name: name.to_string(),
     }
-}
-
-pub(super) fn refuse(entry: &mut Entry, action: Planned, reason: Reason) {
-    entry.action = action;
-    (entry.reason, entry.detail) = (Some(reason.code.to_string()), Some(reason.text.to_string()));
-}
-
-/// Notes that the mirror's API server accepts a change.
-fn accepted(entry: &mut Entry, tried: Tried, written: Written) {
-    entry.dry_run = Some(DryRun::Accepted);
-    // A warning can contain values of the object.
-    if !entry.object.is_secret() {
-        entry.warnings = tried.warnings;
-    }
-    if written == Written::WithoutApply {
-        (entry.reason, entry.detail) =
-            (Some(left_out::WITHOUT_APPLY.code.to_string()), Some(left_out::WITHOUT_APPLY.text.to_string()));
-    }
-}
-
-/// Notes that the mirror's API server refuses a change. Fails if the error does not concern only this object.
-pub(super) fn refused(entry: &mut Entry, error: &ClusterError) -> Result<(), Failure> {
-    if !refusal::is_of_object(error) {
-        return Err(Failure::refused(refusal::words(error, entry.object.is_secret())).hints(error.hint()));
-    }
-    entry.dry_run = Some(DryRun::Refused);
-    entry.detail = Some(refusal::words(error, entry.object.is_secret()));
-    Ok(())
 }
 
 /// Compares an object of the mirror with its copy, in the same way as a plan. Returns the fields that an apply would change.

@@ -25,6 +25,8 @@ pub struct MirrorSession {
     source: Option<ReadOnly>,
     /// Subjects of steps to give up.
     given_up: Vec<String>,
+    /// Whether files that the plan names are read.
+    reads_files: bool,
 }
 
 impl Deref for MirrorSession {
@@ -46,7 +48,7 @@ pub struct Ran {
 impl MirrorSession {
     /// Returns a session. `session`: of the mirror. `source`: the source, which only a rollback does not need.
     pub fn new(session: ClusterSession, source: Option<ReadOnly>) -> Self {
-        Self { session, source, given_up: Vec::new() }
+        Self { session, source, given_up: Vec::new(), reads_files: false }
     }
 
     /// Gives these subjects up before the run ([`super::Reference::subject`]): their objects stay as they are, and the operation or its
@@ -54,6 +56,13 @@ impl MirrorSession {
     #[must_use]
     pub fn giving_up(self, subjects: &[String]) -> Self {
         Self { given_up: subjects.to_vec(), ..self }
+    }
+
+    /// Reads the files of pull secrets, because the plan is from a file of the operator. A plan that is only recorded in the cluster
+    /// could name any file.
+    #[must_use]
+    pub fn reading_files(self) -> Self {
+        Self { reads_files: true, ..self }
     }
 
     /// Fails if the plan has no step for a subject to give up.
@@ -160,7 +169,12 @@ impl MirrorSession {
         holding: &Holding,
         heading: Heading,
     ) -> Result<Report, Failure> {
-        let clusters = Clusters { source: self.source.as_ref(), mirror: &self.session.api };
+        let clusters = Clusters {
+            source: self.source.as_ref(),
+            mirror: &self.session.api,
+            config: recorded.plan.work.config.clone(),
+            reads_files: self.reads_files,
+        };
         let progress: SharedProgress =
             Arc::new(Mutex::new(progress(&recorded.operation, &recorded.plan.work)));
         match self.execute(recorded, holding, (&clusters, progress), heading, self).await? {

@@ -7,6 +7,7 @@ use super::copy::{copy, is_active};
 use super::difference::Change;
 use super::reader::{different, differing, planned_object};
 use super::refusal::words;
+use super::rules::{PULL_SECRET_TYPE, Rules, Uses, planned_pull_secret};
 use super::work::{Entry, Mirror, Planned};
 use crate::inventory::{AT_ONCE, text};
 use crate::kube_api::{ClusterError, ReadOnly};
@@ -46,11 +47,12 @@ pub struct Verified {
     pub error: Option<String>,
 }
 
-/// Checks every planned copy. Fails if the clusters are not those of the plan.
+/// Checks every planned copy. Fails if the clusters are not those of the plan. `reads_files`: whether the contents of pull secrets are
+/// compared with their files. Only a plan of the operator may name files.
 pub async fn verify(
-    source: &ReadOnly,
-    mirror: &ReadOnly,
+    (source, mirror): (&ReadOnly, &ReadOnly),
     plan: &Plan<Mirror>,
+    reads_files: bool,
 ) -> Result<Vec<Verified>, Failure> {
     let found = different(source, mirror).await?;
     if found != (plan.work.source.clone(), plan.header.cluster.clone()) {
@@ -60,9 +62,9 @@ pub async fn verify(
     let is_expected = |entry: &&Entry| entry.action.is_copied() || entry.action == Planned::Delete;
     let copied = plan.work.objects.iter().filter(is_expected);
     let checks = copied.map(async |entry| {
-        let (state, fields, error) = match state(source, mirror, entry).await {
+        let (state, fields, error) = match state((source, mirror), &plan.work, entry, reads_files).await {
             Ok((state, changes)) => (state, changes.iter().map(Change::field).collect(), None),
-            Err(error) => (CopyState::Unknown, Vec::new(), Some(words(&error, entry.object.is_secret()))),
+            Err(reason) => (CopyState::Unknown, Vec::new(), Some(reason)),
         };
         Verified { object: entry.object.to_string(), state, fields, error }
     });
@@ -70,27 +72,48 @@ pub async fn verify(
 }
 
 async fn state(
-    source: &ReadOnly,
-    mirror: &ReadOnly,
+    (source, mirror): (&ReadOnly, &ReadOnly),
+    work: &Mirror,
     entry: &Entry,
-) -> Result<(CopyState, Vec<Change>), ClusterError> {
-    let object = entry.object.object();
+    reads_files: bool,
+) -> Result<(CopyState, Vec<Change>), String> {
+    let is_secret = entry.object.is_secret();
+    let failed = |error: ClusterError| words(&error, is_secret);
+    let (object, target) = (entry.object.object(), work.target(&entry.object));
     if entry.action == Planned::Delete {
-        let live = mirror.get(&object).await?;
+        let live = mirror.get(&target.object()).await.map_err(failed)?;
         let is_left =
             live.is_some_and(|live| Some(text(&live, "/metadata/uid")) == entry.mirror_uid.as_deref());
         let state = if is_left { CopyState::NotDeleted } else { CopyState::Equal };
         return Ok((state, Vec::new()));
     }
-    let (found, live) = tokio::try_join!(planned_object(source, &object, &entry.uid), mirror.get(&object))?;
+    let found = async {
+        if entry.uid.is_empty() { Ok(None) } else { planned_object(source, &object, &entry.uid).await }
+    };
+    let target = target.object();
+    let (found, live) = tokio::join!(found, mirror.get(&target));
+    let (found, live) = (found.map_err(failed)?, live.map_err(failed)?);
     let live = live.filter(|live| text(live, "/metadata/deletionTimestamp").is_empty());
     let Some(live) = live else { return Ok((CopyState::Missing, Vec::new())) };
-    if is_active(&entry.object.resource, &live) == Some(true) {
+    if is_active(&entry.object.resource, &live, entry.shape) == Some(true) {
         return Ok((CopyState::Active, Vec::new()));
     }
-    let Some(found) = found else { return Ok((CopyState::SourceMissing, Vec::new())) };
-    let manifest = copy(&entry.object.resource, &found, entry.shape);
-    let changes = differing(mirror, &manifest, &live).await?;
+    let found = match found {
+        // Without its file, only the type of a pull secret is known.
+        None if entry.uid.is_empty() && !reads_files => {
+            let is_right = text(&live, "/type") == PULL_SECRET_TYPE;
+            let state = if is_right { CopyState::Equal } else { CopyState::Different };
+            return Ok((state, Vec::new()));
+        }
+        None if entry.uid.is_empty() => {
+            planned_pull_secret(&work.config, &entry.object, reads_files).map_err(|fault| fault.0)?
+        }
+        None => return Ok((CopyState::SourceMissing, Vec::new())),
+        Some(found) => found,
+    };
+    let rules = Rules { config: &work.config, uses: &Uses::default() };
+    let manifest = copy(&entry.object.resource, &found, entry.shape, rules).map_err(|fault| fault.0)?;
+    let changes = differing(mirror, &manifest, &live).await.map_err(failed)?;
     let state = if changes.is_empty() { CopyState::Equal } else { CopyState::Different };
     Ok((state, changes))
 }

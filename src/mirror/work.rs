@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::config::Config;
 use super::copy::Shape;
 use super::order::{LEVELS, level};
 use crate::kube_api::ObjectRef;
@@ -24,6 +25,12 @@ pub struct Mirror {
     pub objects: Vec<Entry>,
     /// Kinds whose objects are not in the plan.
     pub kinds_left_out: Vec<KindLeftOut>,
+    /// The rules that change copies. `apply` uses the same rules.
+    #[serde(default, skip_serializing_if = "Config::is_empty")]
+    pub config: Config,
+    /// Rules that match nothing, and other findings about the rules.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// A reference to an object.
@@ -46,6 +53,16 @@ impl Reference {
     /// Returns the reference for a request.
     pub fn object(&self) -> ObjectRef<'_> {
         ObjectRef::new(&self.api_version, &self.kind, self.namespace.as_deref(), &self.name)
+    }
+
+    /// Returns the reference to the copy of an object, which can be in a namespace of another name.
+    pub(super) fn renamed(&self, config: &Config) -> Self {
+        let mut target = self.clone();
+        if target.resource == "/namespaces" {
+            target.name = config.renamed(&self.name).to_string();
+        }
+        target.namespace = self.namespace.as_deref().map(|one| config.renamed(one).to_string());
+        target
     }
 
     /// Returns whether the object is a Secret.
@@ -133,10 +150,10 @@ pub enum DryRun {
 /// An object of the source, with its action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The object.
+    /// The object, with its namespace in the source.
     #[serde(flatten)]
     pub object: Reference,
-    /// Its uid in the source; empty if the source has deleted it.
+    /// Its uid in the source; empty if the source has deleted it, and for a pull secret of the configuration.
     pub uid: String,
     /// Its `resourceVersion` in the source; empty if only its metadata was read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -181,9 +198,11 @@ pub struct KindLeftOut {
 /// Creates, changes or deletes the copy of an object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Copy {
-    /// The object.
+    /// The object in the mirror.
     pub object: Reference,
-    /// Uid of the object in the source.
+    /// The object in the source. Its namespace can have another name.
+    pub source: Reference,
+    /// Uid of the object in the source; empty for a pull secret of the configuration.
     pub uid: String,
     /// Whether the mirror gets the copy, or the copy is changed or deleted.
     pub action: Planned,
@@ -234,6 +253,11 @@ impl Entry {
 }
 
 impl Mirror {
+    /// Returns the reference to an object in the mirror.
+    pub fn target(&self, object: &Reference) -> Reference {
+        object.renamed(&self.config)
+    }
+
     /// Returns the number of objects with each action.
     pub fn counts(&self) -> BTreeMap<Planned, usize> {
         let mut counts = BTreeMap::new();
@@ -286,7 +310,8 @@ impl Work for Mirror {
             id: entry.step(),
             subject: entry.object.subject(),
             action: Action::Do(Copy {
-                object: entry.object.clone(),
+                object: self.target(&entry.object),
+                source: entry.object.clone(),
                 uid: entry.uid.clone(),
                 action: entry.action,
                 mirror_uid: entry.mirror_uid.clone(),

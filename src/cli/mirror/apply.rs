@@ -51,7 +51,8 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
     digest::refuse_other(&plan.digest, args.approve.as_deref())?;
     let of_mirror = args.mirror.required(&args.kube)?;
     let source = ReadOnly::new(args.kube.connect().await?);
-    let session = MirrorSession::new(open(context, &of_mirror, &args.run).await?, Some(source));
+    let session =
+        MirrorSession::new(open(context, &of_mirror, &args.run).await?, Some(source)).reading_files();
     session.refuse_other_clusters(&plan).await?;
     if let Some(known) = session.of_plan(&plan).await? {
         let id = &known.operation;

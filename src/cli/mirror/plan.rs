@@ -9,7 +9,9 @@ use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
 use crate::cli::{Context, Outcome};
 use crate::kube_api::ReadOnly;
+use crate::mirror::config_file::{SCHEMA, read_config};
 use crate::mirror::ledger::created;
+use crate::mirror::namespace_choice::chosen_namespaces;
 use crate::mirror::reader::{MirrorOptions, MirrorReader};
 use crate::session::{ExitKind, Failure};
 use crate::words::{and_more, pasted};
@@ -28,6 +30,9 @@ use crate::words::{and_more, pasted};
 /// suspended. Jobs, bare Pods, StatefulSets and PersistentVolumeClaims are not copied. A Deployment or a DaemonSet that no Service
 /// selects is copied only with `--run`, because its Pods could do the same work in both clusters.
 ///
+/// The rules of `--config` change copies: images, host names, names of namespaces, replicas, text, and patches. The plan contains the
+/// rules, and `mirror apply` uses them. A rule that matches nothing is a warning. An error in the file names its line and column.
+///
 /// The plan contains only references to objects, and no content. `--save` writes the plan to a file, and `-o json` prints it. Review
 /// it, then run `mirror apply --plan FILE --approve DIGEST`.
 #[derive(Debug, Args)]
@@ -36,12 +41,20 @@ Examples:
   netsurgeon mirror plan -n shop --mirror-context green --save plan.json
   netsurgeon mirror plan -n shop,pay --mirror-kubeconfig green.conf \\
       --run shop/worker
+  netsurgeon mirror plan --config mirror.yaml --mirror-context green
   netsurgeon mirror plan -n shop --mirror-context green -o json \\
       | jq '.objects[] | select(.action == \"conflict\")'")]
 pub struct PlanArgs {
-    /// The namespaces to copy; can be repeated, or a list separated by commas
-    #[arg(short, long = "namespace", value_name = "NAMESPACE", value_delimiter = ',', required = true)]
+    /// The namespaces to copy; can be repeated, or a list separated by commas. With `--config`, restricts its namespaces
+    #[arg(short, long = "namespace", value_name = "NAMESPACE", value_delimiter = ',')]
+    #[arg(required_unless_present_any = ["config", "print_schema"])]
     namespaces: Vec<String>,
+    /// YAML file with the namespaces, and with rules that change the copies: images, host names, names of namespaces, replicas
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the JSON schema of the configuration file, and exit
+    #[arg(long, exclusive = true)]
+    print_schema: bool,
     /// Copy this Deployment or DaemonSet although no Service selects its Pods; can be repeated, or a list separated by commas
     #[arg(long, value_name = "NAMESPACE/NAME", value_delimiter = ',')]
     run: Vec<String>,
@@ -59,6 +72,14 @@ pub struct PlanArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure> {
+    if args.print_schema {
+        return print_schema(context);
+    }
+    let config = args.config.as_deref().map(read_config).transpose();
+    let config = config.map_err(|error| {
+        Failure::usage(error).hint("`netsurgeon mirror plan --print-schema` prints the schema of the file")
+    })?;
+    let config = config.unwrap_or_default();
     let of_mirror = args.mirror.required(&args.kube)?;
     let (source, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
     let (source, mirror) = (source?, mirror?);
@@ -68,12 +89,14 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
             "the record of the mirror operation `{operation}` cannot be read, so its copies count as objects of other clients: {why}"
         ));
     }
-    let mut namespaces = args.namespaces.clone();
-    namespaces.sort_unstable();
-    namespaces.dedup();
-    let options =
-        MirrorOptions { namespaces, keep_node_ports: args.keep_node_ports, run: args.run.clone(), ours };
-    let plan = MirrorReader::new(ReadOnly::new(source), ReadOnly::new(mirror), options).plan().await?;
+    let source = ReadOnly::new(source);
+    let namespaces = chosen_namespaces(&source, &config, &args.namespaces).await?;
+    let (keep_node_ports, run) = (args.keep_node_ports, args.run.clone());
+    let options = MirrorOptions { namespaces, keep_node_ports, run, ours, config };
+    let plan = MirrorReader::new(source, ReadOnly::new(mirror), options).plan().await?;
+    for warning in &plan.work.warnings {
+        context.output.warn(warning);
+    }
     for kind in &plan.work.kinds_left_out {
         context.output.warn(&format!("not in the plan: {}: {}", kind.resource, kind.reason));
     }
@@ -95,5 +118,12 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
             .output
             .note(&format!("next: `netsurgeon mirror apply --plan {path}`, with the same clusters"));
     }
+    Ok(Outcome::Done)
+}
+
+fn print_schema(context: &Context) -> Result<Outcome, Failure> {
+    let schema: serde_json::Value =
+        serde_json::from_str(SCHEMA).map_err(|error| Failure::new(ExitKind::Bug, error))?;
+    context.output.data(&schema, |_| SCHEMA.trim_end().to_string())?;
     Ok(Outcome::Done)
 }

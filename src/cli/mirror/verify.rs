@@ -60,7 +60,7 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failur
         let id = chosen(&session, args.operation.as_deref()).await?;
         session.read(&id).await?.plan
     };
-    let found = verify(&ReadOnly::new(source), &ReadOnly::new(mirror), &plan).await?;
+    let found = verify((&ReadOnly::new(source), &ReadOnly::new(mirror)), &plan, args.plan.is_some()).await?;
     let equal = found.iter().filter(|one| one.state == CopyState::Equal).count();
     let shown = VerifyOutput { version: 1, digest: &plan.digest, equal, objects: &found };
     context.output.data(&shown, |_| describe(&found))?;

@@ -1,0 +1,136 @@
+//! The entry of one object in a plan: what happens to it, and whether the mirror's API server accepts the change.
+
+use std::sync::PoisonError;
+
+use serde_json::Value;
+
+use super::cluster_scoped::Needs;
+use super::copy::wish;
+use super::decision::{Around, Decision};
+use super::difference::{Change, is_same};
+use super::left_out::{self, Reason};
+use super::object_write::{self, Written};
+use super::reader::MirrorReader;
+use super::refusal;
+use super::work::{DryRun, Entry, Planned, Reference};
+use crate::inventory::text;
+use crate::kube_api::{ClusterError, Tried};
+use crate::session::Failure;
+
+impl MirrorReader {
+    /// Returns the entry of an object. `is_there`: whether the namespace and the kind of the object exist in the
+    /// mirror.
+    pub(super) async fn entry(
+        &self,
+        object: Reference,
+        found: &Value,
+        live: Option<&Value>,
+        around: &Around,
+        is_there: bool,
+    ) -> Result<Entry, Failure> {
+        let decision = around.decide(&object.resource, found, live);
+        let mut entry = Entry {
+            uid: text(found, "/metadata/uid").to_string(),
+            resource_version: text(found, "/metadata/resourceVersion").to_string(),
+            mirror_uid: live.map(|live| text(live, "/metadata/uid").to_string()),
+            shape: around.shape(&object.resource, found),
+            ..Entry::new(object)
+        };
+        match decision {
+            Decision::LeftOut(reason) => refuse(&mut entry, Planned::LeftOut, reason),
+            Decision::Faulty(detail) => {
+                refuse(&mut entry, Planned::LeftOut, left_out::FAULTY_RULE);
+                entry.detail = Some(detail);
+            }
+            Decision::Conflict(reason) => refuse(&mut entry, Planned::Conflict, reason),
+            Decision::Same => {}
+            Decision::Create(manifest) => {
+                entry.action = Planned::Create;
+                self.try_create(&mut entry, &manifest, is_there).await?;
+            }
+            Decision::Differs(manifest, changes) => {
+                if let Some(live) = live {
+                    let is_ours = around.is_ours(live);
+                    self.try_update(&mut entry, (&manifest, &changes), live, is_ours).await?;
+                }
+            }
+        }
+        if entry.action.is_copied() {
+            entry.passive = wish(&entry.object.resource, found, entry.shape, around.rules());
+            self.needs.lock().unwrap_or_else(PoisonError::into_inner).add(&entry.object.resource, found);
+        }
+        Ok(entry)
+    }
+
+    /// Returns what the objects that were read refer to.
+    pub(super) fn needs(&self) -> Needs {
+        std::mem::take(&mut *self.needs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn try_create(&self, entry: &mut Entry, manifest: &Value, is_there: bool) -> Result<(), Failure> {
+        if !is_there {
+            entry.dry_run = Some(DryRun::Unchecked);
+            return Ok(());
+        }
+        match object_write::try_create(&self.mirror, manifest).await {
+            Ok((tried, written)) => accepted(entry, tried, written),
+            Err(error) => refused(entry, &error)?,
+        }
+        Ok(())
+    }
+
+    /// Finds out in a dry run whether an apply changes an object of the mirror, and who owns the object.
+    async fn try_update(
+        &self,
+        entry: &mut Entry,
+        (manifest, changes): (&Value, &[Change]),
+        live: &Value,
+        is_ours: bool,
+    ) -> Result<(), Failure> {
+        let tried = object_write::try_change(&self.mirror, (manifest, changes), live).await;
+        // An empty value of the source can mean the default, which the comparison of fields cannot know.
+        if tried.as_ref().is_ok_and(|(tried, _)| is_same(&tried.object, live)) {
+            return Ok(());
+        }
+        entry.fields = changes.iter().map(Change::field).collect();
+        if !is_ours {
+            refuse(entry, Planned::Conflict, left_out::EXISTS);
+            return Ok(());
+        }
+        entry.action = Planned::Update;
+        match tried {
+            Ok((tried, written)) => accepted(entry, tried, written),
+            Err(ClusterError::Conflict { .. }) => refuse(entry, Planned::Conflict, left_out::OTHER_MANAGER),
+            Err(error) => refused(entry, &error)?,
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn refuse(entry: &mut Entry, action: Planned, reason: Reason) {
+    entry.action = action;
+    (entry.reason, entry.detail) = (Some(reason.code.to_string()), Some(reason.text.to_string()));
+}
+
+/// Notes that the mirror's API server accepts a change.
+fn accepted(entry: &mut Entry, tried: Tried, written: Written) {
+    entry.dry_run = Some(DryRun::Accepted);
+    // A warning can contain values of the object.
+    if !entry.object.is_secret() {
+        entry.warnings = tried.warnings;
+    }
+    if written == Written::WithoutApply {
+        (entry.reason, entry.detail) =
+            (Some(left_out::WITHOUT_APPLY.code.to_string()), Some(left_out::WITHOUT_APPLY.text.to_string()));
+    }
+}
+
+/// Notes that the mirror's API server refuses a change. Fails if the error does not concern only this object.
+pub(super) fn refused(entry: &mut Entry, error: &ClusterError) -> Result<(), Failure> {
+    if !refusal::is_of_object(error) {
+        return Err(Failure::refused(refusal::words(error, entry.object.is_secret())).hints(error.hint()));
+    }
+    entry.dry_run = Some(DryRun::Refused);
+    entry.detail = Some(refusal::words(error, entry.object.is_secret()));
+    Ok(())
+}

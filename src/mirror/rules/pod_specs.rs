@@ -1,0 +1,40 @@
+//! Where the specification of a Pod is, and what it contains.
+
+use serde_json::Value;
+
+use super::places::each;
+
+/// Kinds with a Pod specification, each with its place: the types of k8s.io/api that contain a `PodSpec` (`core/v1/types.go`,
+/// `apps/v1/types.go`, `batch/v1/types.go`).
+pub const POD_SPECS: [(&str, &str); 9] = [
+    ("/pods", "/spec"),
+    ("/podtemplates", "/template/spec"),
+    ("/replicationcontrollers", "/spec/template/spec"),
+    ("apps/deployments", "/spec/template/spec"),
+    ("apps/replicasets", "/spec/template/spec"),
+    ("apps/statefulsets", "/spec/template/spec"),
+    ("apps/daemonsets", "/spec/template/spec"),
+    ("batch/jobs", "/spec/template/spec"),
+    ("batch/cronjobs", "/spec/jobTemplate/spec/template/spec"),
+];
+
+/// Places of images in a Pod specification (`PodSpec`, `Container`, `EphemeralContainer` and `ImageVolumeSource` in
+/// `core/v1/types.go`). A sidecar container is an init container.
+pub const IMAGES: [&str; 4] = [
+    "/containers/*/image",
+    "/initContainers/*/image",
+    "/ephemeralContainers/*/image",
+    "/volumes/*/image/reference",
+];
+
+/// Returns the place of the Pod specification in objects of a kind (`GROUP/PLURAL`).
+pub fn pod_spec_place(kind: &str) -> Option<&'static str> {
+    POD_SPECS.iter().find(|(known, _)| *known == kind).map(|(_, place)| *place)
+}
+
+/// Calls a function with the Pod specification of an object, if it has one.
+pub(super) fn with_pod_spec(kind: &str, object: &mut Value, change: &mut dyn FnMut(&mut Value)) {
+    if let Some(place) = pod_spec_place(kind) {
+        each(object, place, change);
+    }
+}
