@@ -8,7 +8,8 @@ use super::config::Config;
 use super::copy::{Shape, copy};
 use super::difference::{Change, changes};
 use super::left_out::{self, Reason};
-use super::rules::{Choice, Choices, Rules, Uses};
+use super::rules::{Choice, Choices, Kind, Rules, Uses, is_kind};
+use super::work::KindLeftOut;
 use crate::inventory::text;
 use crate::kube_api::ServedKind;
 use std::sync::Arc;
@@ -116,6 +117,23 @@ impl Around {
             Choice::Open if self.is_to_run(object) => Some(false),
             Choice::Open | Choice::LeftOut(_) => None,
         }
+    }
+
+    /// Returns the kinds that the configuration excludes.
+    pub(super) fn excluded(&self, pairs: &[KindPair]) -> Vec<KindLeftOut> {
+        let is_excluded = |pair: &&KindPair| {
+            let kind = Kind { resource: &pair.resource, kind: &pair.kind.kind };
+            let rules = self.config.kinds.exclude.iter().enumerate();
+            let matched: Vec<usize> =
+                rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
+            matched.iter().for_each(|index| self.uses.mark("kinds.exclude", *index));
+            !matched.is_empty()
+        };
+        let left_out = |pair: &KindPair| KindLeftOut {
+            resource: pair.resource.clone(),
+            reason: "the configuration excludes this kind".to_string(),
+        };
+        pairs.iter().filter(is_excluded).map(left_out).collect()
     }
 
     /// Returns whether a controller creates an object.

@@ -36,5 +36,6 @@ mod live;
 mod lock;
 mod mirror;
 mod mirror_pair;
+mod mirror_rules;
 mod planted_records;
 mod refusals;
