@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::cluster_scoped::CLUSTER_KINDS;
 use super::config::Config;
 use super::copy::{Shape, copy};
 use super::difference::{Change, changes};
 use super::ledger::Created;
 use super::left_out::{self, Reason};
-use super::rules::{Choice, Choices, Rules, Uses};
+use super::rules::{Choice, Choices, Kind, Rules, Uses, is_kind};
+use super::work::KindLeftOut;
 use crate::inventory::text;
 use crate::kube_api::ServedKind;
 use std::sync::Arc;
@@ -117,6 +119,25 @@ impl Around {
             Choice::Open if self.is_to_run(object) => Some(false),
             Choice::Open | Choice::LeftOut(_) => None,
         }
+    }
+
+    /// Returns the kinds that the configuration excludes.
+    pub(super) fn excluded(&self, pairs: &[KindPair]) -> Vec<KindLeftOut> {
+        let is_excluded = |(resource, kind): &(&str, &str)| {
+            let kind = Kind { resource, kind };
+            let rules = self.config.kinds.exclude.iter().enumerate();
+            let matched: Vec<usize> =
+                rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
+            matched.iter().for_each(|index| self.uses.mark("kinds.exclude", *index));
+            !matched.is_empty()
+        };
+        let left_out = |(resource, _): (&str, &str)| KindLeftOut {
+            resource: resource.to_string(),
+            reason: "the configuration excludes this kind".to_string(),
+        };
+        let of_cluster = CLUSTER_KINDS.map(|(resource, _, kind)| (resource, kind));
+        let of_namespaces = pairs.iter().map(|pair| (pair.resource.as_str(), pair.kind.kind.as_str()));
+        of_namespaces.chain(of_cluster).filter(is_excluded).map(left_out).collect()
     }
 
     /// Returns whether a controller creates an object.

@@ -7,17 +7,18 @@ use futures_util::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::cluster_scoped::{CLUSTER_KINDS, Definitions, Needs};
+use super::cluster_scoped::{Definitions, Needs};
 use super::config::Config;
 use super::decision::{Around, KindPair, pairs};
 use super::difference::{Change, is_same};
 use super::entry::refuse;
 use super::ledger::Created;
 use super::left_out::{self, Reason};
+use super::namespace_choice::refuse_namespaces;
 use super::object_write;
 use super::order::level;
 use super::refusal;
-use super::rules::{Choices, Kind, Workload, is_kind, pod_labels, pull_secret, warnings};
+use super::rules::{Choices, Workload, pod_labels, pull_secret, warnings};
 use super::work::{Entry, KindLeftOut, Mirror, Planned, Reference};
 use crate::inventory::kinds::{Copying, copying_of, is_made_anew, why_not_copied};
 use crate::inventory::{AT_ONCE, text};
@@ -40,9 +41,6 @@ pub struct MirrorOptions {
     /// The rules that change copies.
     pub config: Config,
 }
-
-/// Namespaces that belong to a cluster, and the namespace of netsurgeon's records. They are not copied.
-const NOT_COPIED: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "netsurgeon"];
 
 /// Reads both clusters.
 pub struct MirrorReader {
@@ -79,13 +77,13 @@ impl MirrorReader {
 
     /// Reads both clusters, and creates the plan. Sends dry runs to the mirror.
     pub async fn plan(&self) -> Result<Plan<Mirror>, Failure> {
-        refuse_namespaces(&self.options)?;
+        refuse_namespaces(&self.options.namespaces, &self.options.config)?;
         let (source, mirror) = different(&self.source, &self.mirror).await?;
         let (served, at_mirror) = tokio::try_join!(self.source.served_kinds(), self.mirror.served_kinds())?;
         let mut around = self.around().await?;
         let (mut objects, existing) = self.namespaces(&mut around).await?;
         let mut left_out = unread(&served, &at_mirror);
-        left_out.extend(excluded(&pairs(&served.kinds, &at_mirror.kinds), &around));
+        left_out.extend(around.excluded(&pairs(&served.kinds, &at_mirror.kinds)));
         let is_read = |pair: &KindPair| {
             !left_out.iter().any(|kind| kind.resource == pair.kind.group || kind.resource == pair.resource)
         };
@@ -337,40 +335,6 @@ impl MirrorReader {
         };
         Ok(found.into_iter().filter(is_to_name).map(entry).collect())
     }
-}
-
-/// Fails if a namespace must not be copied, or if two namespaces would have the same name in the mirror.
-fn refuse_namespaces(options: &MirrorOptions) -> Result<(), Failure> {
-    let mut targets: BTreeMap<&str, &str> = BTreeMap::new();
-    for name in &options.namespaces {
-        let target = options.config.renamed(name);
-        if let Some(name) = [name, target].into_iter().find(|name| NOT_COPIED.contains(name)) {
-            let text = format!("the namespace `{name}` belongs to its cluster, so it is not copied");
-            return Err(Failure::refused(text).hint("give the namespaces of your workloads: `--namespace`"));
-        }
-        if let Some(other) = targets.insert(target, name) {
-            let text = format!("the copies of `{other}` and `{name}` would have the same name, `{target}`");
-            return Err(Failure::refused(text).hint("change `rename` in the configuration"));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the kinds that the configuration excludes.
-fn excluded(pairs: &[KindPair], around: &Around) -> Vec<KindLeftOut> {
-    let is_excluded = |(resource, kind): &(&str, &str)| {
-        let kind = Kind { resource, kind };
-        let rules = (0..).zip(&around.config.kinds.exclude);
-        let matched: Vec<usize> =
-            rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
-        matched.iter().for_each(|index| around.uses.mark("kinds.exclude", *index));
-        !matched.is_empty()
-    };
-    let reason = || "the configuration excludes this kind".to_string();
-    let of_cluster = CLUSTER_KINDS.map(|(resource, _, kind)| (resource, kind));
-    let of_namespaces = pairs.iter().map(|pair| (pair.resource.as_str(), pair.kind.kind.as_str()));
-    let found = of_namespaces.chain(of_cluster).filter(is_excluded);
-    found.map(|(resource, _)| KindLeftOut { resource: resource.to_string(), reason: reason() }).collect()
 }
 
 /// Returns the identities of the source and of the mirror. Fails if they are the same cluster.

@@ -37,5 +37,6 @@ mod lock;
 mod mirror;
 mod mirror_objects;
 mod mirror_pair;
+mod mirror_rules;
 mod planted_records;
 mod refusals;

@@ -45,6 +45,7 @@ mod json_log;
 mod linger;
 mod loops;
 mod manual_steps;
+mod mirror_config;
 mod parallel;
 mod program;
 mod rehearsal;
