@@ -4,6 +4,7 @@
 pub mod cutover;
 mod history;
 mod html;
+pub mod activation;
 pub mod mirror;
 mod page;
 pub mod picture;
