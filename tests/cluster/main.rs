@@ -35,5 +35,6 @@ mod ledger;
 mod live;
 mod lock;
 mod mirror;
+mod mirror_activation;
 mod planted_records;
 mod refusals;
