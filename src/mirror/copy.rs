@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::activation::MovedCopy;
 use super::strip::strip;
 
 /// The annotation that contains whether the source has suspended a CronJob. The copy is always suspended.
-const SUSPEND: &str = "mirror.netsurgeon.io/suspend";
+pub(super) const SUSPEND: &str = "mirror.netsurgeon.io/suspend";
 
 /// What changes the copy of an object, in addition to the object itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,9 @@ pub struct Shape {
     /// Whether an autoscaler sets the replicas. The copy then has no number of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_scaled: bool,
+    /// What an activation has made of the copy; `None` if it has not moved the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<MovedCopy>,
 }
 
 /// Returns the copy of an object. `kind`: `GROUP/PLURAL`.
@@ -24,6 +28,9 @@ pub(super) fn copy(kind: &str, object: &Value, shape: Shape) -> Value {
     let mut copy = strip(kind, object, shape.keep_node_ports);
     if kind == "batch/cronjobs" {
         suspend(&mut copy);
+    }
+    if let Some(moved) = shape.moved {
+        moved.awaken(&mut copy);
     }
     if shape.is_scaled
         && let Some(spec) = copy.pointer_mut("/spec").and_then(Value::as_object_mut)

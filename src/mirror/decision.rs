@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::activation::MovedCopies;
 use super::copy::{Shape, copy};
 use super::difference::{Change, changes};
 use super::left_out::{self, Reason};
@@ -23,6 +24,8 @@ pub struct Around {
     pub scaled: BTreeSet<(String, String, String)>,
     /// Uids of the objects that mirror operations created in the mirror.
     pub ours: BTreeSet<String>,
+    /// Copies that activations have moved.
+    pub moved: MovedCopies,
     /// Namespaces that the mirror is deleting.
     pub terminating: BTreeSet<String>,
 }
@@ -46,14 +49,15 @@ pub(super) enum Decision {
 const WORKLOADS: [&str; 2] = ["apps/deployments", "apps/daemonsets"];
 
 impl Around {
-    /// Returns what changes the copy of an object.
-    pub(super) fn shape(&self, object: &Value) -> Shape {
+    /// Returns what changes the copy of an object. `live`: the object of the mirror with this name.
+    pub(super) fn shape(&self, kind: &str, object: &Value, live: Option<&Value>) -> Shape {
         let key = (
             text(object, "/kind").to_string(),
             text(object, "/metadata/namespace").to_string(),
             text(object, "/metadata/name").to_string(),
         );
-        Shape { keep_node_ports: self.keep_node_ports, is_scaled: self.scaled.contains(&key) }
+        let moved = live.and_then(|live| self.moved.of(kind, live));
+        Shape { keep_node_ports: self.keep_node_ports, is_scaled: self.scaled.contains(&key), moved }
     }
 
     /// Decides what happens to an object of the source. `live`: the object of the mirror with this name.
@@ -67,7 +71,7 @@ impl Around {
         if self.terminating.contains(text(object, "/metadata/namespace")) {
             return Decision::Conflict(left_out::NAMESPACE_TERMINATING);
         }
-        let manifest = copy(kind, object, self.shape(object));
+        let manifest = copy(kind, object, self.shape(kind, object, live));
         let Some(live) = live else { return Decision::Create(manifest) };
         if live.pointer("/metadata/deletionTimestamp").is_some_and(Value::is_string) {
             return Decision::Conflict(left_out::TERMINATING);

@@ -27,7 +27,7 @@ pub async fn created(mirror: &Cluster) -> Result<(BTreeSet<String>, Vec<(String,
     Ok((uids, unread))
 }
 
-fn of_operation(recorded: &Recorded<Mirror>) -> Vec<String> {
+pub(super) fn of_operation(recorded: &Recorded<Mirror>) -> Vec<String> {
     let records = recorded.journal.records();
     let in_force = records.into_iter().filter(|(_, record)| record.state != State::UndoDone);
     in_force.filter_map(|(_, record)| created_uid(record.made.as_deref()?)).collect()

@@ -6,6 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::activation::MovedCopies;
 use super::copy::wish;
 use super::decision::{Around, Decision, KindPair, pairs};
 use super::difference::{Change, MANAGER, is_same};
@@ -31,6 +32,8 @@ pub struct MirrorOptions {
     pub run: Vec<String>,
     /// Uids of the objects that mirror operations created in the mirror ([`super::ledger::created`]).
     pub ours: BTreeSet<String>,
+    /// The copies that activations have moved ([`super::activation::ledger::in_force`]).
+    pub moved: MovedCopies,
 }
 
 /// Namespaces that belong to a cluster, and the namespace of netsurgeon's records. They are not copied.
@@ -84,9 +87,9 @@ impl MirrorReader {
 
     /// Reads the Services and the autoscalers of the source.
     async fn around(&self) -> Result<Around, Failure> {
-        let MirrorOptions { keep_node_ports, run, ours, .. } = self.options.clone();
+        let MirrorOptions { keep_node_ports, run, ours, moved, .. } = self.options.clone();
         let run = run.into_iter().collect();
-        let mut around = Around { keep_node_ports, run, ours, ..Around::default() };
+        let mut around = Around { keep_node_ports, run, ours, moved, ..Around::default() };
         for namespace in &self.options.namespaces {
             let services = Collection::new("v1", "Service", Some(namespace));
             let selector = |service: Value| {
@@ -221,7 +224,7 @@ impl MirrorReader {
             fields: Vec::new(),
             passive: None,
             dry_run: None,
-            shape: around.shape(found),
+            shape: around.shape(&object.resource, found, live),
             object,
         };
         match decision {
@@ -238,7 +241,7 @@ impl MirrorReader {
             }
         }
         if entry.action.is_copied() {
-            entry.passive = wish(&entry.object.resource, found);
+            entry.passive = if entry.shape.moved.is_some() { None } else { wish(&entry.object.resource, found) };
         }
         Ok(entry)
     }

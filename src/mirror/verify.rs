@@ -3,7 +3,8 @@
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 
-use super::copy::{copy, is_active};
+use super::activation::MovedCopies;
+use super::copy::{Shape, copy, is_active};
 use super::difference::Change;
 use super::reader::{different, differing, planned_object};
 use super::refusal::words;
@@ -44,11 +45,12 @@ pub struct Verified {
     pub error: Option<String>,
 }
 
-/// Checks every planned copy. Fails if the clusters are not those of the plan.
+/// Checks every planned copy. A copy that an activation has moved must be active. Fails if the clusters are not those of the plan.
 pub async fn verify(
     source: &ReadOnly,
     mirror: &ReadOnly,
     plan: &Plan<Mirror>,
+    moved: &MovedCopies,
 ) -> Result<Vec<Verified>, Failure> {
     let found = different(source, mirror).await?;
     if found != (plan.work.source.clone(), plan.header.cluster.clone()) {
@@ -57,7 +59,7 @@ pub async fn verify(
     }
     let copied = plan.work.objects.iter().filter(|entry| entry.action.is_copied());
     let checks = copied.map(async |entry| {
-        let (state, fields, error) = match state(source, mirror, entry).await {
+        let (state, fields, error) = match state((source, mirror), entry, moved).await {
             Ok((state, changes)) => (state, changes.iter().map(Change::field).collect(), None),
             Err(error) => (CopyState::Unknown, Vec::new(), Some(words(&error, entry.object.is_secret()))),
         };
@@ -67,19 +69,20 @@ pub async fn verify(
 }
 
 async fn state(
-    source: &ReadOnly,
-    mirror: &ReadOnly,
+    (source, mirror): (&ReadOnly, &ReadOnly),
     entry: &Entry,
+    moved: &MovedCopies,
 ) -> Result<(CopyState, Vec<Change>), ClusterError> {
     let object = entry.object.object();
     let (found, live) = tokio::try_join!(planned_object(source, &object, &entry.uid), mirror.get(&object))?;
     let live = live.filter(|live| text(live, "/metadata/deletionTimestamp").is_empty());
     let Some(live) = live else { return Ok((CopyState::Missing, Vec::new())) };
-    if is_active(&entry.object.resource, &live) == Some(true) {
+    let moved = moved.of(&entry.object.resource, &live);
+    if moved.is_none() && is_active(&entry.object.resource, &live) == Some(true) {
         return Ok((CopyState::Active, Vec::new()));
     }
     let Some(found) = found else { return Ok((CopyState::SourceMissing, Vec::new())) };
-    let manifest = copy(&entry.object.resource, &found, entry.shape);
+    let manifest = copy(&entry.object.resource, &found, Shape { moved, ..entry.shape });
     let changes = differing(mirror, &manifest, &live).await?;
     let state = if changes.is_empty() { CopyState::Equal } else { CopyState::Different };
     Ok((state, changes))

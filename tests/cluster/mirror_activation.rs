@@ -11,7 +11,7 @@ use kube::api::WatchEvent;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::rig::api::{Api, object_path};
+use super::rig::api::Api;
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
 use super::rig::process::wait_until;
@@ -411,6 +411,7 @@ async fn killed_activation_is_completed_or_undone() {
     {
         kills += pair.round(&gates, "history", [forward, back], completes).await;
     }
+    assert_eq!(kills, 6);
     let (runs, wakes) = watcher.check();
     println!("{kills} processes killed, {runs} runs, {wakes} wake-ups, none twice");
 }
@@ -464,4 +465,94 @@ async fn hundred_wake_ups_run_nothing_twice() {
     let (runs, _) = watcher.check();
     println!("{wakes} wake-ups, {runs} runs, none twice; lost: {:?}", watcher.lost());
     assert_eq!(watcher.lost(), Vec::new());
+}
+
+/// A workload whose Pods no kubelet runs: it never becomes available.
+fn deployment(name: &str) -> Value {
+    let pod = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "a", "image": "b"}]}});
+    let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": pod});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec})
+}
+
+fn service(name: &str) -> Value {
+    let spec = json!({"selector": {"app": name}, "ports": [{"port": 80}]});
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec})
+}
+
+/// A Job that a `CronJob` controls and that does not finish.
+fn endless_job(owner: &Value) -> Value {
+    let (name, uid) = (&owner["metadata"]["name"], &owner["metadata"]["uid"]);
+    let owner = json!({"apiVersion": "batch/v1", "kind": "CronJob", "name": name, "uid": uid, "controller": true});
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}});
+    json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": pod},
+           "metadata": {"namespace": NAMESPACE, "name": "endless", "ownerReferences": [owner]}})
+}
+
+/// What cannot move is active in the source again, and is named. Workloads move with their replicas, and the commands for copies know
+/// what an activation has moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_move_stays_in_the_source() {
+    let mut pair = Pair::start().await;
+    let yearly = json!({"schedule": "0 0 1 1 *"});
+    pair.copied(&[cron_job("quiet", &yearly), cron_job("busy", &yearly), deployment("worker"), service("worker")])
+        .await;
+    let worker = "/apis/apps/v1/namespaces/shop/deployments/worker";
+    let passive = json!({"metadata": {"annotations": {"mirror.netsurgeon.io/replicas": "3"}}, "spec": {"replicas": 0}});
+    pair.mirror.api.merge(worker, &passive).await;
+    let watcher = Watcher::start(&pair).await;
+    let busy = pair.cron_job(true, "busy").await;
+    pair.source.api.create(&endless_job(&busy)).await;
+
+    // The controllers of the source stand still: no proof, so nothing moves.
+    pair.source.pause_controllers();
+    let skipped = pair.mirror_command("activate --yes --wait-controllers 1 --wait-jobs 1 --wait-ready 0 -o json").expect(3);
+    for name in ["quiet", "busy"] {
+        says(&skipped.err, &[name, "controller of the source has not answered", "active in the source"]);
+        assert_eq!(pair.suspended(name).await, (false, true), "{name}");
+    }
+    says(&skipped.err, &["deployments.apps/shop/worker", "have not ended", "runs in the source"]);
+    let replicas = async |api: &Api| api.get(worker).await["spec"]["replicas"].clone();
+    assert_eq!((replicas(&pair.source.api).await, replicas(&pair.mirror.api).await), (json!(2), json!(0)));
+    pair.source.resume_controllers();
+    let first = ids(&skipped).remove(0);
+
+    // One CronJob has a Job that does not finish.
+    let moved = pair.mirror_command("activate --yes --wait-jobs 5 --wait-ready 0 -o json").expect(3);
+    says(&moved.err, &["cronjobs.batch/shop/busy", "have not finished", "endless"]);
+    says(&moved.err, &["Deployment shop/worker", "not available"]);
+    assert_eq!((pair.suspended("quiet").await, pair.suspended("busy").await), ((true, false), (false, true)));
+    assert_eq!((replicas(&pair.source.api).await, replicas(&pair.mirror.api).await), (json!(0), json!(3)));
+    copies_are_known(&pair).await;
+
+    let back = pair.mirror_command("deactivate --yes -o json").expect(0);
+    assert_eq!(ids(&back), [ids(&moved).remove(0), first]);
+    assert_eq!((pair.suspended("quiet").await, pair.suspended("busy").await), ((false, true), (false, true)));
+    assert_eq!((replicas(&pair.source.api).await, replicas(&pair.mirror.api).await), (json!(2), json!(0)));
+    // Without its source nothing moves.
+    pair.source.stop_api_servers();
+    let lost = pair.mirror_command("activate --yes").expect(1);
+    says(&lost.err, &["nothing was changed"]);
+    watcher.check();
+}
+
+/// A plan and `verify` count a moved copy as equal, and a teardown is refused.
+async fn copies_are_known(pair: &Pair) {
+    let plan = pair.workspace.join("again.json").display().to_string();
+    let planned = pair.mirror_command(&format!("plan -n {NAMESPACE} --save {plan} -o json")).expect(0).json();
+    let objects = planned["objects"].as_array().expect("objects");
+    let entry = |name: &str| objects.iter().find(|one| one["name"] == name && one["kind"] == "CronJob");
+    assert_eq!(entry("quiet").expect("an entry")["action"], "same", "{planned}");
+    says(&pair.mirror_command("teardown --yes").expect(1).err, &["mirror deactivate"]);
+    // In this test the copy of the Deployment was made passive by hand, so it differs in its annotation only.
+    let verified = pair.mirror_command("verify -o json").json();
+    let objects = verified["objects"].as_array().expect("objects");
+    let quiet = objects.iter().find(|one| one["object"] == "CronJob shop/quiet").expect("an entry");
+    assert_eq!(quiet["state"], "equal", "{verified}");
+    // The source changes: the copy gets the change, and stays active.
+    let change = json!({"spec": {"startingDeadlineSeconds": 100}});
+    pair.source.api.merge(&format!("{CRON_JOBS}/quiet"), &change).await;
+    pair.mirror_command(&format!("plan -n {NAMESPACE} --save {plan}")).expect(0);
+    pair.mirror_command(&format!("apply --plan {plan} --yes"));
+    assert_eq!(pair.cron_job(false, "quiet").await["spec"]["startingDeadlineSeconds"], 100);
+    assert_eq!(pair.suspended("quiet").await, (true, false));
 }

@@ -9,6 +9,8 @@ use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
 use crate::cli::{Context, Outcome};
 use crate::kube_api::ReadOnly;
+use crate::mirror::activation::MovedCopies;
+use crate::mirror::activation::ledger::in_force;
 use crate::mirror::ledger::created;
 use crate::mirror::reader::{MirrorOptions, MirrorReader};
 use crate::session::{ExitKind, Failure};
@@ -71,8 +73,9 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let mut namespaces = args.namespaces.clone();
     namespaces.sort_unstable();
     namespaces.dedup();
-    let options =
-        MirrorOptions { namespaces, keep_node_ports: args.keep_node_ports, run: args.run.clone(), ours };
+    let moved = MovedCopies::new(&in_force(&mirror).await?);
+    let (keep_node_ports, run) = (args.keep_node_ports, args.run.clone());
+    let options = MirrorOptions { namespaces, keep_node_ports, run, ours, moved };
     let plan = MirrorReader::new(ReadOnly::new(source), ReadOnly::new(mirror), options).plan().await?;
     for kind in &plan.work.kinds_left_out {
         context.output.warn(&format!("not in the plan: {}: {}", kind.resource, kind.reason));

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use super::jobs::{Runs, formatted, parsed, runs, suspended_at, unfinished};
+use super::jobs::{Runs, formatted, now, parsed, runs, suspended_at, unfinished};
 use super::schedule::seconds_to_next;
 use super::side::{ACTIVATION, Side, token_of};
 use super::work::{HandOver, Waits};
@@ -329,8 +329,8 @@ impl CronJob<'_> {
     /// Waits until a scheduled time has passed, if it is very near.
     async fn wait_for_a_quiet_moment(&self, doing: &Doing<'_, HandOver>) -> Result<(), StepFault> {
         let live = self.source.read().await?;
-        let now = self.source.api.clock().now();
-        let Some(next) = now.and_then(|now| seconds_to_next(&live, now)).filter(|next| *next <= MARGIN) else {
+        let next = seconds_to_next(&live, now(self.source.api));
+        let Some(next) = next.filter(|next| *next <= MARGIN) else {
             return Ok(());
         };
         let until = Duration::from_secs(next.saturating_add(MARGIN));

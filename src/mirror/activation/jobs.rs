@@ -6,8 +6,8 @@ use time::format_description::well_known::Rfc3339;
 
 use super::side::{MANAGER, Side};
 use crate::inventory::text;
-use crate::kube_api::{ClusterError, Collection};
-use crate::operation::StepFault;
+use crate::kube_api::{Cluster, ClusterError, Collection};
+use crate::operation::{Ambient, StepFault};
 
 /// The annotation of a Job with its scheduled time (Kubernetes 1.28 and later).
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
@@ -36,6 +36,11 @@ struct Job {
 
 pub(super) fn jobs<'a>(side: &Side<'a>) -> Collection<'a> {
     Collection::new("batch/v1", "Job", side.object.collection.namespace)
+}
+
+/// Returns the present time of a cluster.
+pub(super) fn now(cluster: &Cluster) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(Ambient::now(cluster.clock())).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 /// Parses a time of an object.
@@ -102,7 +107,7 @@ pub(super) async fn runs(side: &Side<'_>, since: Option<&str>) -> Result<Runs, S
         times.extend(replay.objects.iter().filter_map(|job| of(job, side)?.time));
     } else {
         // A Job that ran just before the suspension can be gone. Its time is not run again: nothing runs twice.
-        times.extend(suspended_at(&live).or_else(|| side.api.clock().now()));
+        times.extend(Some(suspended_at(&live).unwrap_or_else(|| now(side.api))));
     }
     runs.latest = runs.latest.into_iter().chain(times).max();
     if runs.latest.is_none() {

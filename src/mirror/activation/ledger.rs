@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::work::{Activation, Entry, KIND};
 use crate::kube_api::Cluster;
-use crate::mirror::ledger::created_uid;
+use crate::mirror::ledger::{created_uid, of_operation};
 use crate::mirror::{KIND as MIRROR, Mirror, Reference};
 use crate::operation::{ClusterRecord, Record, State, Status};
 use crate::session::{Failure, Recorded};
@@ -101,4 +101,20 @@ fn may_apply(record: &Record) -> bool {
 
 fn is_active(made: &Value) -> bool {
     made["active"] == true
+}
+
+/// Fails if an activation has moved a copy that this mirror operation created. The source does not run it then, so a teardown would
+/// stop it everywhere.
+pub(in crate::mirror) async fn refuse_active(
+    mirror: &Cluster,
+    recorded: &Recorded<Mirror>,
+) -> Result<(), Failure> {
+    let created = of_operation(recorded);
+    let found = in_force(mirror).await?;
+    let Some(first) = found.iter().find(|one| created.contains(&one.entry.mirror_uid)) else { return Ok(()) };
+    let (operation, object) = (&first.operation, &first.entry.object);
+    let text = format!("the activation `{operation}` has moved {object} to the mirror, so the source does not run it");
+    Err(Failure::refused(text).hint(format!(
+        "move it back first: `netsurgeon mirror deactivate {operation} --mirror-context NAME`"
+    )))
 }

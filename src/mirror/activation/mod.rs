@@ -17,6 +17,7 @@ mod cron_job;
 mod environment;
 mod jobs;
 pub mod ledger;
+mod moved_copy;
 mod progress;
 pub mod reader;
 pub mod run;
@@ -25,4 +26,5 @@ mod side;
 mod work;
 mod workload;
 
+pub use moved_copy::{MovedCopies, MovedCopy};
 pub use work::{Activation, CronJobFacts, Entry, HandOver, KIND, Moved, Waits};

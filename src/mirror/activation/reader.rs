@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::jobs::formatted;
+use super::jobs::{formatted, now};
 use super::ledger::{Copied, InForce, copied, in_force};
 use super::schedule::next;
 use super::work::{Activation, CronJobFacts, Entry, Moved, Waits};
@@ -15,7 +15,7 @@ use crate::inventory::{AT_ONCE, text};
 use crate::kube_api::{Cluster, ClusterError, ReadOnly};
 use crate::mirror::reader::different;
 use crate::operation::Plan;
-use crate::session::{ExitKind, Failure};
+use crate::session::Failure;
 use crate::store::Revision;
 
 /// The annotation of a copy with the number of replicas that it gets when it is activated. The copy has none until then.
@@ -49,7 +49,7 @@ impl<'a> ActivationReader<'a> {
             )));
         }
         let in_force = in_force(self.mirror).await?;
-        let now = self.now()?;
+        let now = now(self.mirror);
         let is_wanted = |copy: &Copied| {
             let namespace = copy.object.namespace.as_deref().unwrap_or_default();
             self.namespaces.is_empty() || self.namespaces.iter().any(|wanted| wanted == namespace)
@@ -66,11 +66,6 @@ impl<'a> ActivationReader<'a> {
         namespaces.dedup();
         let work = Activation { source, namespaces, waits: self.waits, objects };
         Ok(Plan::new(&mirror, Revision(0), work))
-    }
-
-    fn now(&self) -> Result<OffsetDateTime, Failure> {
-        let now = self.mirror.clock().now();
-        now.ok_or_else(|| Failure::of(ExitKind::Refused, "the answers of the mirror contain no time"))
     }
 
     /// Returns the entry of a copy; `None` if the copy does not exist any more, or was never passive.
