@@ -79,6 +79,7 @@ impl Call {
 pub(super) enum Verb {
     Get,
     List,
+    Watch,
     Create,
     Replace,
     Patch,
@@ -87,13 +88,14 @@ pub(super) enum Verb {
 
 impl Verb {
     fn is_read(self) -> bool {
-        matches!(self, Self::Get | Self::List)
+        matches!(self, Self::Get | Self::List | Self::Watch)
     }
 
     fn word(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::List => "list",
+            Self::Watch => "watch",
             Self::Create => "create",
             Self::Replace => "update",
             Self::Patch => "patch",

@@ -40,7 +40,7 @@ impl Connection {
     }
 
     /// Checks the name of an object, and returns its path.
-    async fn place_of(&self, object: &ObjectRef<'_>) -> Result<Place, ClusterError> {
+    pub(super) async fn place_of(&self, object: &ObjectRef<'_>) -> Result<Place, ClusterError> {
         let kind = self.kind(&object.collection).await?;
         segment(object.name)?;
         if kind.is_namespaced && object.collection.namespace.is_none() {

@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::activation::MovedCopy;
 use super::rules::{RuleFault, Rules, WANTED, has_replicas, make_passive};
 use super::strip::strip;
 
 /// The annotation that contains whether the source has suspended a CronJob. The copy is always suspended.
-const SUSPEND: &str = "mirror.netsurgeon.io/suspend";
+pub(super) const SUSPEND: &str = "mirror.netsurgeon.io/suspend";
 
 /// What changes the copy of an object, in addition to the object itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +22,9 @@ pub struct Shape {
     /// Whether the configuration makes the workload passive: the copy has 0 replicas.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_passive: bool,
+    /// What an activation has made of the copy; `None` if it has not moved the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<MovedCopy>,
 }
 
 /// Returns the copy of an object. `kind`: `GROUP/PLURAL`.
@@ -29,10 +33,15 @@ pub(super) fn copy(kind: &str, object: &Value, shape: Shape, rules: Rules<'_>) -
     rules.apply(kind, &mut copy)?;
     if shape.is_passive {
         make_passive(&mut copy, shape.is_scaled);
-        return Ok(copy);
+        if shape.moved.is_none() {
+            return Ok(copy);
+        }
     }
     if kind == "batch/cronjobs" {
         suspend(&mut copy);
+    }
+    if let Some(moved) = shape.moved {
+        moved.awaken(&mut copy);
     }
     if shape.is_scaled
         && let Some(spec) = copy.pointer_mut("/spec").and_then(Value::as_object_mut)

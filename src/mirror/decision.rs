@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::activation::MovedCopies;
 use super::cluster_scoped::CLUSTER_KINDS;
 use super::config::Config;
 use super::copy::{Shape, copy};
@@ -29,6 +30,8 @@ pub struct Around {
     pub scaled: BTreeSet<(String, String, String)>,
     /// The objects that mirror operations created in the mirror.
     pub ours: Created,
+    /// Copies that activations have moved.
+    pub moved: MovedCopies,
     /// Namespaces that the mirror is deleting.
     pub terminating: BTreeSet<String>,
     /// The configuration.
@@ -65,15 +68,17 @@ impl Around {
         Rules { config: &self.config, uses: &self.uses }
     }
 
-    /// Returns what changes the copy of an object.
-    pub(super) fn shape(&self, kind: &str, object: &Value) -> Shape {
+    /// Returns what changes the copy of an object. `live`: the object of the mirror with this name.
+    pub(super) fn shape(&self, kind: &str, object: &Value, live: Option<&Value>) -> Shape {
         let key = (
             text(object, "/kind").to_string(),
             text(object, "/metadata/namespace").to_string(),
             text(object, "/metadata/name").to_string(),
         );
         let is_passive = self.choices.of(kind, object, &self.uses) == Choice::Passive;
-        Shape { keep_node_ports: self.keep_node_ports, is_scaled: self.scaled.contains(&key), is_passive }
+        let moved = live.and_then(|live| self.moved.of(kind, live));
+        let is_scaled = self.scaled.contains(&key);
+        Shape { keep_node_ports: self.keep_node_ports, is_scaled, is_passive, moved }
     }
 
     /// Decides what happens to an object of the source. `live`: the object of the mirror with this name.
@@ -94,7 +99,7 @@ impl Around {
         if self.terminating.contains(text(object, "/metadata/namespace")) {
             return Decision::Conflict(left_out::NAMESPACE_TERMINATING);
         }
-        let manifest = match copy(kind, object, self.shape(kind, object), self.rules()) {
+        let manifest = match copy(kind, object, self.shape(kind, object, live), self.rules()) {
             Ok(manifest) => manifest,
             Err(fault) => return Decision::Faulty(fault.0),
         };

@@ -33,7 +33,7 @@ impl MirrorReader {
             uid: text(found, "/metadata/uid").to_string(),
             resource_version: text(found, "/metadata/resourceVersion").to_string(),
             mirror_uid: live.map(|live| text(live, "/metadata/uid").to_string()),
-            shape: around.shape(&object.resource, found),
+            shape: around.shape(&object.resource, found, live),
             ..Entry::new(object)
         };
         match decision {
@@ -56,7 +56,10 @@ impl MirrorReader {
             }
         }
         if entry.action.is_copied() {
-            entry.passive = wish(&entry.object.resource, found, entry.shape, around.rules());
+            entry.passive = match entry.shape.moved {
+                Some(_) => None,
+                None => wish(&entry.object.resource, found, entry.shape, around.rules()),
+            };
             self.needs.lock().unwrap_or_else(PoisonError::into_inner).add(&entry.object.resource, found);
         }
         Ok(entry)

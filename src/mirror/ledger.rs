@@ -31,7 +31,7 @@ pub async fn created(mirror: &Cluster) -> Result<(Created, Vec<(String, String)>
     Ok((uids, unread))
 }
 
-fn of_operation(recorded: &Recorded<Mirror>) -> Vec<(String, (Reference, Reference))> {
+pub(super) fn of_operation(recorded: &Recorded<Mirror>) -> Vec<(String, (Reference, Reference))> {
     let made = |entry: &Entry| {
         let record = recorded.journal.find(&entry.step())?;
         let made = record.made.as_deref()?;

@@ -16,6 +16,7 @@
 //! record belongs to netsurgeon. A rollback deletes exactly these objects. An apply that creates fails if the object exists, and no
 //! apply takes a field from another manager.
 
+pub mod activation;
 mod cluster_scoped;
 pub mod config;
 pub mod config_file;

@@ -7,6 +7,7 @@ use futures_util::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::activation::MovedCopies;
 use super::cluster_scoped::{Definitions, Needs};
 use super::config::Config;
 use super::decision::{Around, KindPair, pairs};
@@ -40,6 +41,8 @@ pub struct MirrorOptions {
     pub ours: Created,
     /// The rules that change copies.
     pub config: Config,
+    /// The copies that activations have moved ([`super::activation::ledger::in_force`]).
+    pub moved: MovedCopies,
 }
 
 /// Reads both clusters.
@@ -114,10 +117,10 @@ impl MirrorReader {
 
     /// Reads the Services and the autoscalers of the source.
     async fn around(&self) -> Result<Around, Failure> {
-        let MirrorOptions { keep_node_ports, run, ours, config, .. } = self.options.clone();
+        let MirrorOptions { keep_node_ports, run, ours, moved, config, .. } = self.options.clone();
         let choices = Choices::new(&config, &run).map_err(Failure::refused)?;
         let run = run.into_iter().collect();
-        let mut around = Around { keep_node_ports, run, ours, config, choices, ..Around::default() };
+        let mut around = Around { keep_node_ports, run, ours, moved, config, choices, ..Around::default() };
         for namespace in &self.options.namespaces {
             let services = Collection::new("v1", "Service", Some(namespace));
             let selector = |service: Value| {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
+use super::activation::ledger::refuse_active;
 use super::environment::Clusters;
 use super::progress::progress;
 use super::work::Mirror;
@@ -159,6 +160,7 @@ impl MirrorSession {
     }
 
     async fn back(&self, recorded: &mut Recorded<Mirror>, holding: &Holding) -> Result<Report, Failure> {
+        refuse_active(&self.session.api, recorded).await?;
         self.give_up(recorded, holding, true).await?;
         self.carry(recorded, holding, Heading::Back).await
     }

@@ -3,7 +3,8 @@
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 
-use super::copy::{copy, is_active};
+use super::activation::MovedCopies;
+use super::copy::{Shape, copy, is_active};
 use super::difference::Change;
 use super::reader::{different, differing, planned_object};
 use super::refusal::words;
@@ -47,12 +48,12 @@ pub struct Verified {
     pub error: Option<String>,
 }
 
-/// Checks every planned copy. Fails if the clusters are not those of the plan. `reads_files`: whether the contents of pull secrets are
-/// compared with their files. Only a plan of the operator may name files.
+/// Checks every planned copy. A copy that an activation has moved must be active. Fails if the clusters are not those of the plan.
+/// `reads_files`: whether the contents of pull secrets are compared with their files. Only a plan of the operator may name files.
 pub async fn verify(
     (source, mirror): (&ReadOnly, &ReadOnly),
     plan: &Plan<Mirror>,
-    reads_files: bool,
+    (moved, reads_files): (&MovedCopies, bool),
 ) -> Result<Vec<Verified>, Failure> {
     let found = different(source, mirror).await?;
     if found != (plan.work.source.clone(), plan.header.cluster.clone()) {
@@ -62,7 +63,8 @@ pub async fn verify(
     let is_expected = |entry: &&Entry| entry.action.is_copied() || entry.action == Planned::Delete;
     let copied = plan.work.objects.iter().filter(is_expected);
     let checks = copied.map(async |entry| {
-        let (state, fields, error) = match state((source, mirror), &plan.work, entry, reads_files).await {
+        let with = (moved, reads_files);
+        let (state, fields, error) = match state((source, mirror), &plan.work, entry, with).await {
             Ok((state, changes)) => (state, changes.iter().map(Change::field).collect(), None),
             Err(reason) => (CopyState::Unknown, Vec::new(), Some(reason)),
         };
@@ -75,7 +77,7 @@ async fn state(
     (source, mirror): (&ReadOnly, &ReadOnly),
     work: &Mirror,
     entry: &Entry,
-    reads_files: bool,
+    (moved, reads_files): (&MovedCopies, bool),
 ) -> Result<(CopyState, Vec<Change>), String> {
     let is_secret = entry.object.is_secret();
     let failed = |error: ClusterError| words(&error, is_secret);
@@ -95,7 +97,8 @@ async fn state(
     let (found, live) = (found.map_err(failed)?, live.map_err(failed)?);
     let live = live.filter(|live| text(live, "/metadata/deletionTimestamp").is_empty());
     let Some(live) = live else { return Ok((CopyState::Missing, Vec::new())) };
-    if is_active(&entry.object.resource, &live, entry.shape) == Some(true) {
+    let moved = moved.of(&entry.object.resource, &live);
+    if moved.is_none() && is_active(&entry.object.resource, &live, entry.shape) == Some(true) {
         return Ok((CopyState::Active, Vec::new()));
     }
     let found = match found {
@@ -111,8 +114,9 @@ async fn state(
         None => return Ok((CopyState::SourceMissing, Vec::new())),
         Some(found) => found,
     };
+    let shape = Shape { moved, ..entry.shape };
     let rules = Rules { config: &work.config, uses: &Uses::default() };
-    let manifest = copy(&entry.object.resource, &found, entry.shape, rules).map_err(|fault| fault.0)?;
+    let manifest = copy(&entry.object.resource, &found, shape, rules).map_err(|fault| fault.0)?;
     let changes = differing(mirror, &manifest, &live).await.map_err(failed)?;
     let state = if changes.is_empty() { CopyState::Equal } else { CopyState::Different };
     Ok((state, changes))

@@ -1,6 +1,7 @@
 //! Builds one HTML page about an operation, from its journal and plan. The page needs no network and no script. The same journal
 //! and the same state of the cluster always produce the same page.
 
+pub mod activation;
 pub mod cutover;
 mod history;
 mod html;

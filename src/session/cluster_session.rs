@@ -66,6 +66,11 @@ impl ClusterSession {
         Self { base: self.base.with_gates(gates), ..self }
     }
 
+    /// Limits the number of subjects that are processed at the same time.
+    pub fn limit_parallel(&mut self, most: usize) {
+        self.base.settings.parallel = self.base.settings.parallel.min(most);
+    }
+
     /// Returns the time of the cluster, in seconds since 1970.
     pub fn now(&self) -> i64 {
         Ambient::now(self.api.clock())

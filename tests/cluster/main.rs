@@ -35,6 +35,7 @@ mod ledger;
 mod live;
 mod lock;
 mod mirror;
+mod mirror_activation;
 mod mirror_objects;
 mod mirror_pair;
 mod mirror_rules;

@@ -71,6 +71,8 @@ pub struct ClusterOptions {
     /// Whether they use their own service accounts, as with kubeadm, instead of the administrator's; then the controllers of
     /// Deployments and quotas run too.
     pub controllers_as_themselves: bool,
+    /// Whether the controllers of CronJobs, Jobs, Deployments and StatefulSets run too.
+    pub workload_controllers: bool,
     /// More flags for every API server.
     pub api_server_flags: Vec<String>,
     /// How many nodes there are. With nodes, the cluster is in a network of namespaces, which the thread that starts it enters;
@@ -91,6 +93,7 @@ impl ClusterOptions {
             api_servers: 1,
             controllers: true,
             controllers_as_themselves: false,
+            workload_controllers: false,
             api_server_flags: Vec::new(),
             nodes: 0,
         }
@@ -374,6 +377,7 @@ impl Cluster {
             version: self.options.era.version(),
             kubeconfig: own.unwrap_or_else(|| self.kubeconfig.clone()),
             as_themselves,
+            of_workloads: self.options.workload_controllers,
             service_account_key: &self.credentials.service_account.key,
             authority: &self.credentials.authority.certificate,
             service_cidrs: &self.options.service_cidrs,
@@ -388,6 +392,16 @@ impl Cluster {
         if let Some(mut controllers) = self.controllers.take() {
             controllers.terminate();
         }
+    }
+
+    /// Stops the controllers (SIGSTOP): their connections stay open, and they do nothing.
+    pub fn pause_controllers(&mut self) {
+        self.controllers.as_mut().expect("the controllers run").pause();
+    }
+
+    /// Lets paused controllers continue.
+    pub fn resume_controllers(&mut self) {
+        self.controllers.as_mut().expect("the controllers run").resume();
     }
 
     async fn wait_for_bootstrap(&self) {

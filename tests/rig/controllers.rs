@@ -29,6 +29,15 @@ const MORE_CONTROLLERS: [&str; 6] = [
     "resourcequota-controller",
 ];
 
+/// The controllers of workloads that run on request. No kubelet runs what they create, so their Pods stay pending.
+const WORKLOAD_CONTROLLERS: [&str; 5] = [
+    "cronjob-controller",
+    "job-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+];
+
 /// The options of the controllers.
 pub struct ControllerOptions<'a> {
     pub version: KubernetesVersion,
@@ -40,6 +49,8 @@ pub struct ControllerOptions<'a> {
     pub flags: Vec<String>,
     /// Whether each uses its own service account, as with kubeadm, and not the kubeconfig's user.
     pub as_themselves: bool,
+    /// Whether the controllers of workloads run.
+    pub of_workloads: bool,
     /// The manifest with their command, if they are a static Pod.
     pub manifest: Option<&'a Path>,
     pub log: PathBuf,
@@ -52,6 +63,8 @@ impl ControllerOptions<'_> {
             return command_in(manifest);
         }
         let more: &[&str] = if self.as_themselves { &MORE_CONTROLLERS } else { &[] };
+        let workloads: &[&str] = if self.of_workloads { &WORKLOAD_CONTROLLERS } else { &[] };
+        let controllers = [&CONTROLLERS[..], more, workloads].concat();
         let mut command = vec![
             "kube-controller-manager".to_owned(),
             format!("--kubeconfig={}", self.kubeconfig.display()),
@@ -60,7 +73,7 @@ impl ControllerOptions<'_> {
             format!("--use-service-account-credentials={}", self.as_themselves),
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
-            format!("--controllers={}", [&CONTROLLERS[..], more].concat().join(",")),
+            format!("--controllers={}", controllers.join(",")),
             format!("--service-cluster-ip-range={}", self.service_cidrs),
         ];
         command.extend(self.flags.iter().cloned());

@@ -1,6 +1,9 @@
 //! `netsurgeon mirror`: copies the declared objects of namespaces to a mirror of the cluster, and removes the copies again.
 
+mod activate;
+pub(in crate::cli) mod activation;
 mod apply;
+mod deactivate;
 mod plan;
 mod teardown;
 mod verify;
@@ -23,6 +26,8 @@ pub enum MirrorCommand {
     Plan(plan::PlanArgs),
     Apply(Box<apply::ApplyArgs>),
     Verify(verify::VerifyArgs),
+    Activate(Box<activate::ActivateArgs>),
+    Deactivate(deactivate::DeactivateArgs),
     Teardown(teardown::TeardownArgs),
 }
 
@@ -32,6 +37,8 @@ pub async fn run(context: &Context, command: &MirrorCommand) -> Result<Outcome, 
         MirrorCommand::Plan(args) => plan::run(context, args).await,
         MirrorCommand::Apply(args) => apply::run(context, args).await,
         MirrorCommand::Verify(args) => verify::run(context, args).await,
+        MirrorCommand::Activate(args) => activate::run(context, args).await,
+        MirrorCommand::Deactivate(args) => deactivate::run(context, args).await,
         MirrorCommand::Teardown(args) => teardown::run(context, args).await,
     }
 }

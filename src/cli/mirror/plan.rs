@@ -9,6 +9,8 @@ use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
 use crate::cli::{Context, Outcome};
 use crate::kube_api::ReadOnly;
+use crate::mirror::activation::MovedCopies;
+use crate::mirror::activation::ledger::in_force;
 use crate::mirror::config_file::{SCHEMA, read_config};
 use crate::mirror::ledger::created;
 use crate::mirror::namespace_choice::chosen_namespaces;
@@ -92,7 +94,8 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let source = ReadOnly::new(source);
     let namespaces = chosen_namespaces(&source, &config, &args.namespaces).await?;
     let (keep_node_ports, run) = (args.keep_node_ports, args.run.clone());
-    let options = MirrorOptions { namespaces, keep_node_ports, run, ours, config };
+    let moved = MovedCopies::new(&in_force(&mirror).await?);
+    let options = MirrorOptions { namespaces, keep_node_ports, run, ours, moved, config };
     let plan = MirrorReader::new(source, ReadOnly::new(mirror), options).plan().await?;
     for warning in &plan.work.warnings {
         context.output.warn(warning);

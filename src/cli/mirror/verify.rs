@@ -11,6 +11,8 @@ use crate::cli::output::table;
 use crate::cli::{Context, Outcome};
 use crate::kube_api::ReadOnly;
 use crate::mirror::Mirror;
+use crate::mirror::activation::MovedCopies;
+use crate::mirror::activation::ledger::in_force;
 use crate::mirror::verify::{CopyState, Verified, verify};
 use crate::operation::Plan;
 use crate::session::{ClusterSession, Failure, Settings};
@@ -60,7 +62,9 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failur
         let id = chosen(&session, args.operation.as_deref()).await?;
         session.read(&id).await?.plan
     };
-    let found = verify((&ReadOnly::new(source), &ReadOnly::new(mirror)), &plan, args.plan.is_some()).await?;
+    let moved = MovedCopies::new(&in_force(&mirror).await?);
+    let clusters = (&ReadOnly::new(source), &ReadOnly::new(mirror));
+    let found = verify(clusters, &plan, (&moved, args.plan.is_some())).await?;
     let equal = found.iter().filter(|one| one.state == CopyState::Equal).count();
     let shown = VerifyOutput { version: 1, digest: &plan.digest, equal, objects: &found };
     context.output.data(&shown, |_| describe(&found))?;

@@ -48,6 +48,7 @@ impl OfKind for Cutovers {
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
         args.refuse_of_a_renumbering()?;
+        args.source.refuse_of_another_kind()?;
         let session = open(context, &args.live).await?;
         dns::roll_back_on(context, (session, (&args.key, &args.give_up)), id).await
     }

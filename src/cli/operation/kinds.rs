@@ -1,13 +1,14 @@
 //! The kinds of operation. Each kind has its own code that resumes, rolls back and reports an operation. Only this file
 //! distinguishes the kinds, so a new kind needs one more entry here.
 
+use super::activation::Activations;
 use super::cutover::Cutovers;
 use super::kind::OfKind;
 use super::mirror::Mirrors;
 use super::renumber::Renumberings;
 use super::rewrite::RangeRewrites;
 use crate::dns;
-use crate::mirror;
+use crate::mirror::{self, activation};
 use crate::operation::Listed;
 use crate::renumber::{plan, rewrite};
 use crate::session::Failure;
@@ -20,6 +21,7 @@ fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {
         rewrite::KIND => Some(&RangeRewrites),
         dns::KIND => Some(&Cutovers),
         mirror::KIND => Some(&Mirrors),
+        activation::KIND => Some(&Activations),
         _ => None,
     }
 }

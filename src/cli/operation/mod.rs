@@ -1,5 +1,6 @@
 //! `netsurgeon operation`: commands for operations of any kind ([`kinds`]) and their journals.
 
+mod activation;
 mod cutover;
 mod kind;
 mod kinds;
@@ -132,6 +133,8 @@ pub struct UndoArgs {
     live: LiveArgs,
     #[command(flatten)]
     key: KeyArgs,
+    #[command(flatten)]
+    source: SourceKubeArgs,
 }
 
 /// Remove the journal of an operation that has ended

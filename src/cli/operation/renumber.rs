@@ -41,6 +41,7 @@ impl OfKind for Renumberings {
 
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure> {
         args.key.refuse_of_another_kind()?;
+        args.source.refuse_of_another_kind()?;
         let (operation, live) = (Some(id.to_string()), args.live.clone());
         let args = (RollbackArgs { operation, api: args.api.clone(), live }, args.give_up.as_slice());
         rollback(context, (&args.0, args.1)).await

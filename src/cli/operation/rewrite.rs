@@ -49,6 +49,7 @@ impl OfKind for RangeRewrites {
         refuse_to_give_up(&args.give_up, id)?;
         args.refuse_of_a_renumbering()?;
         args.key.refuse_of_another_kind()?;
+        args.source.refuse_of_another_kind()?;
         let run = &args.live.run;
         ranges::roll_back(context, (&args.live.home, &run.lock, run.yes), id).await
     }

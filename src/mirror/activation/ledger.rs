@@ -1,0 +1,125 @@
+//! The copies of mirror operations, and which of them an activation has moved, from the records in the mirror.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::work::{Activation, Entry, KIND};
+use crate::kube_api::Cluster;
+use crate::mirror::ledger::{created_uid, of_operation};
+use crate::mirror::{KIND as MIRROR, Mirror, Reference};
+use crate::operation::{ClusterRecord, Record, State, Status};
+use crate::session::{Failure, Recorded};
+
+/// A copy that a mirror operation created.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Copied {
+    /// The object of the source.
+    pub object: Reference,
+    /// The copy. Its namespace can have another name.
+    pub copy: Reference,
+    /// Uid of the copy.
+    pub mirror_uid: String,
+}
+
+/// A copy that an activation moves or has moved, and has not moved back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InForce {
+    /// Id of the activation.
+    pub operation: String,
+    /// Status of the activation.
+    pub status: Status,
+    /// The copy, as the activation planned it.
+    pub entry: Entry,
+    /// Whether the copy is active in the mirror.
+    pub is_active: bool,
+}
+
+/// Returns the copies of one or more kinds that mirror operations created and have not deleted. The second value contains the
+/// operations whose records cannot be read, each with the reason.
+pub(super) async fn copied(
+    mirror: &Cluster,
+    kinds: &[&str],
+) -> Result<(Vec<Copied>, Vec<(String, String)>), Failure> {
+    let id = mirror.identity().await?;
+    let (mut found, mut unread) = (BTreeMap::new(), Vec::new());
+    for listed in ClusterRecord::list(mirror).await? {
+        if listed.cluster != id || listed.summary.kind != MIRROR {
+            continue;
+        }
+        let recorded = match Recorded::<Mirror>::read_of(mirror, &listed.operation, &id).await {
+            Ok(recorded) => recorded,
+            Err(failure) => {
+                unread.push((listed.operation, failure.to_string()));
+                continue;
+            }
+        };
+        let of_kind = recorded.plan.work.objects.iter();
+        for entry in of_kind.filter(|entry| kinds.contains(&entry.object.resource.as_str())) {
+            let record = recorded.journal.find(&entry.step());
+            let record = record.filter(|record| record.state != State::UndoDone);
+            if let Some(uid) = record.and_then(|record| created_uid(record.made.as_deref()?)) {
+                let (object, copy) = (entry.object.clone(), recorded.plan.work.target(&entry.object));
+                found.insert(uid.clone(), Copied { object, copy, mirror_uid: uid });
+            }
+        }
+    }
+    let mut found: Vec<Copied> = found.into_values().collect();
+    found.sort_by(|one, other| one.object.cmp(&other.object));
+    Ok((found, unread))
+}
+
+/// Returns the copies that activations have moved, or may have moved, and have not moved back.
+pub async fn in_force(mirror: &Cluster) -> Result<Vec<InForce>, Failure> {
+    let id = mirror.identity().await?;
+    let mut found = Vec::new();
+    for listed in ClusterRecord::list(mirror).await? {
+        if listed.cluster != id || listed.summary.kind != KIND {
+            continue;
+        }
+        let recorded = Recorded::<Activation>::read_of(mirror, &listed.operation, &id).await?;
+        for entry in recorded.plan.work.moves() {
+            let Some(record) = recorded.journal.find(&entry.step()).filter(|record| may_apply(record)) else {
+                continue;
+            };
+            found.push(InForce {
+                operation: listed.operation.clone(),
+                status: listed.summary.status,
+                entry: entry.clone(),
+                is_active: record.state == State::Done,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Returns whether the copy of a step can be active. A step that failed has left its object in the source.
+fn may_apply(record: &Record) -> bool {
+    match record.state {
+        State::Started | State::Done | State::UndoStarted => true,
+        State::UndoFailed => record.made.as_deref().is_some_and(is_active),
+        State::Failed | State::UndoDone | State::Reset => false,
+    }
+}
+
+fn is_active(made: &Value) -> bool {
+    made["active"] == true
+}
+
+/// Fails if an activation has moved a copy that this mirror operation created. The source does not run it then, so a teardown would
+/// stop it everywhere.
+pub(in crate::mirror) async fn refuse_active(
+    mirror: &Cluster,
+    recorded: &Recorded<Mirror>,
+) -> Result<(), Failure> {
+    let created: BTreeSet<String> = of_operation(recorded).into_iter().map(|(uid, _)| uid).collect();
+    let found = in_force(mirror).await?;
+    let Some(first) = found.iter().find(|one| created.contains(&one.entry.mirror_uid)) else { return Ok(()) };
+    let (operation, object) = (&first.operation, &first.entry.object);
+    let text = format!(
+        "the activation `{operation}` has moved {object} to the mirror, so the source does not run it"
+    );
+    Err(Failure::refused(text).hint(format!(
+        "move it back first: `netsurgeon mirror deactivate {operation} --mirror-context NAME`"
+    )))
+}
