@@ -53,7 +53,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the JSON schema of the configuration file, and exit
-    #[arg(long, exclusive = true)]
+    #[arg(long)]
     print_schema: bool,
     /// Copy this Deployment or DaemonSet although no Service selects its Pods; can be repeated, or a list separated by commas
     #[arg(long, value_name = "NAMESPACE/NAME", value_delimiter = ',')]
