@@ -119,6 +119,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
 fn print_schema(context: &Context) -> Result<Outcome, Failure> {
     let schema: serde_json::Value =
         serde_json::from_str(SCHEMA).map_err(|error| Failure::new(ExitKind::Bug, error))?;
-    context.output.data(&schema, |_| SCHEMA.trim_end().to_string())?;
+    let shown = serde_json::json!({"version": 1, "schema": schema});
+    context.output.data(&shown, |_| SCHEMA.trim_end().to_string())?;
     Ok(Outcome::Done)
 }
