@@ -200,10 +200,16 @@ fn summary(plan: &Plan<Mirror>) -> String {
             work.dry_runs(DryRun::Unchecked)
         ),
     ];
-    let passive = work.objects.iter().filter(|entry| entry.passive.is_some()).count();
-    if passive > 0 {
-        let objects = counted(passive, "CronJob is", "CronJobs are");
+    let passive = || work.objects.iter().filter(|entry| entry.passive.is_some());
+    let workloads = passive().filter(|entry| entry.shape.is_passive).count();
+    let cron_jobs = passive().count().saturating_sub(workloads);
+    if cron_jobs > 0 {
+        let objects = counted(cron_jobs, "CronJob is", "CronJobs are");
         lines.push(format!("{objects} suspended in the mirror"));
+    }
+    if workloads > 0 {
+        let objects = counted(workloads, "workload has", "workloads have");
+        lines.push(format!("{objects} 0 replicas in the mirror"));
     }
     lines.push(format!("digest {}", plan.digest));
     lines.join("\n")

@@ -55,7 +55,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the JSON schema of the configuration file, and exit
-    #[arg(long, exclusive = true)]
+    #[arg(long)]
     print_schema: bool,
     /// Copy this Deployment or DaemonSet although no Service selects its Pods; can be repeated, or a list separated by commas
     #[arg(long, value_name = "NAMESPACE/NAME", value_delimiter = ',')]
@@ -127,6 +127,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
 fn print_schema(context: &Context) -> Result<Outcome, Failure> {
     let schema: serde_json::Value =
         serde_json::from_str(SCHEMA).map_err(|error| Failure::new(ExitKind::Bug, error))?;
-    context.output.data(&schema, |_| SCHEMA.trim_end().to_string())?;
+    let shown = serde_json::json!({"version": 1, "schema": schema});
+    context.output.data(&shown, |_| SCHEMA.trim_end().to_string())?;
     Ok(Outcome::Done)
 }

@@ -164,14 +164,16 @@ fn change_rules(value: &mut Value, of: &dyn Fn(&str) -> Option<Change>) {
             Some(Change::Replace(new)) => rule["host"] = new.into(),
             Some(Change::Add(new)) => {
                 let mut copy = rule.clone();
-                copy["host"] = new.into();
+                if let Some(fields) = copy.as_object_mut() {
+                    fields.insert("host".to_string(), new.into());
+                }
                 added.push(copy);
             }
             None => {}
         }
     }
     for copy in added {
-        if !rules.iter().any(|rule| rule["host"] == copy["host"]) {
+        if !rules.iter().any(|rule| rule.get("host") == copy.get("host")) {
             rules.push(copy);
         }
     }
