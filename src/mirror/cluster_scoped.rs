@@ -160,7 +160,10 @@ impl MirrorReader {
     ) -> Result<(), Failure> {
         for mut object in found {
             // The items of a list have no `kind` or `apiVersion`.
-            (object["apiVersion"], object["kind"]) = (kind.1.into(), kind.2.into());
+            if let Some(fields) = object.as_object_mut() {
+                fields.insert("apiVersion".to_string(), kind.1.into());
+                fields.insert("kind".to_string(), kind.2.into());
+            }
             let reference = reference(kind, text(&object, "/metadata/name"));
             let entry = if let Some(reason) = why_not(kind.0, &object, &self.options.namespaces) {
                 let uid = text(&object, "/metadata/uid").to_string();

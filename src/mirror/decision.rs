@@ -133,7 +133,9 @@ impl Around {
             let rules = self.config.kinds.exclude.iter().enumerate();
             let matched: Vec<usize> =
                 rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
-            matched.iter().for_each(|index| self.uses.mark("kinds.exclude", *index));
+            for index in &matched {
+                self.uses.mark("kinds.exclude", *index);
+            }
             !matched.is_empty()
         };
         let left_out = |(resource, _): (&str, &str)| KindLeftOut {
@@ -143,11 +145,6 @@ impl Around {
         let of_cluster = CLUSTER_KINDS.map(|(resource, _, kind)| (resource, kind));
         let of_namespaces = pairs.iter().map(|pair| (pair.resource.as_str(), pair.kind.kind.as_str()));
         of_namespaces.chain(of_cluster).filter(is_excluded).map(left_out).collect()
-    }
-
-    /// Returns whether a controller creates an object.
-    pub(super) fn is_controlled(&self, pair: &KindPair, object: &Value) -> bool {
-        left_out::left_out(&pair.resource, object) == Some(left_out::CONTROLLED)
     }
 
     /// Returns whether the configuration makes a pull secret with the name of a Secret of the source. A Secret without a uid is that

@@ -11,7 +11,7 @@ use crate::kube_api::Cluster;
 use crate::operation::{StepFault, Stop};
 
 /// Maximum time until the API server serves a new kind. It usually takes less than a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Waits until a definition has the condition `Established` (`k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1/types.go`).
@@ -20,7 +20,7 @@ pub(super) async fn established(
     definition: &Reference,
     stop: &Stop,
 ) -> Result<(), StepFault> {
-    let end = Instant::now() + PATIENCE;
+    let started = Instant::now();
     loop {
         let found = mirror.get(&definition.object()).await.map_err(|error| fault(&error, false))?;
         let found = found.unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) async fn established(
         if let Some(refused) = has("NamesAccepted", "False") {
             return Err(StepFault::Skip(text(refused, "/message").to_string()));
         }
-        if Instant::now() >= end {
+        if started.elapsed() >= PATIENCE {
             let seconds = PATIENCE.as_secs();
             return Err(StepFault::Skip(format!("the API server does not serve the kind after {seconds} s")));
         }

@@ -31,12 +31,12 @@ pub(super) async fn delete(
     let of = |error: &ClusterError| fault(error, object.is_secret());
     mirror.delete(&object.object(), Some(uid)).await.map_err(|error| of(&error))?;
     let patience = if object.is_namespace() { NAMESPACE_PATIENCE } else { PATIENCE };
-    let end = Instant::now() + patience;
+    let started = Instant::now();
     loop {
         let found = mirror.get(&object.object()).await.map_err(|error| of(&error))?;
         let found = found.filter(|found| text(found, "/metadata/uid") == uid);
         let Some(found) = found else { return Ok(()) };
-        if Instant::now() >= end {
+        if started.elapsed() >= patience {
             let seconds = patience.as_secs();
             let keeps = what_keeps(&found);
             return Err(StepFault::Skip(format!(

@@ -155,8 +155,8 @@ impl Clusters<'_> {
         }
         doing.fence.still_ours().await?;
         let version = text(&live, "/metadata/resourceVersion");
-        let changed = object_write::change(self.mirror, (&manifest, &changes), version).await;
-        changed.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        let written = object_write::change(self.mirror, (&manifest, &changes), version).await;
+        written.map_err(|error| fault(&error, effect.object.is_secret()))?;
         Ok(Applied::Made(made))
     }
 
@@ -225,8 +225,8 @@ impl Clusters<'_> {
         if !due.is_empty() {
             doing.fence.still_ours().await?;
             let version = text(&live, "/metadata/resourceVersion");
-            let changed = object_write::change(self.mirror, (&manifest, &due), version).await;
-            changed.map_err(|error| fault(&error, effect.object.is_secret()))?;
+            let written = object_write::change(self.mirror, (&manifest, &due), version).await;
+            written.map_err(|error| fault(&error, effect.object.is_secret()))?;
         }
         if foreign.is_empty() {
             return Ok(Applied::NOTHING);

@@ -39,10 +39,10 @@ pub struct MirrorOptions {
     pub run: Vec<String>,
     /// The objects that mirror operations created in the mirror ([`super::ledger::created`]).
     pub ours: Created,
-    /// The rules that change copies.
-    pub config: Config,
     /// The copies that activations have moved ([`super::activation::ledger::in_force`]).
     pub moved: MovedCopies,
+    /// The rules that change copies.
+    pub config: Config,
 }
 
 /// Reads both clusters.
@@ -265,7 +265,7 @@ impl MirrorReader {
         let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
         let keep = |mut object: Value| {
             // The items of a list have no `kind` or `apiVersion`.
-            let is_omitted = around.choices.reads(&pair.resource) && around.is_controlled(pair, &object);
+            let is_omitted = around.choices.reads(&pair.resource) && is_controlled(pair, &object);
             let fields = object.as_object_mut().filter(|_| !is_omitted)?;
             fields.insert("apiVersion".to_string(), version.as_str().into());
             fields.insert("kind".to_string(), pair.kind.kind.as_str().into());
@@ -338,6 +338,11 @@ impl MirrorReader {
         };
         Ok(found.into_iter().filter(is_to_name).map(entry).collect())
     }
+}
+
+/// Returns whether a controller creates an object.
+fn is_controlled(pair: &KindPair, object: &Value) -> bool {
+    left_out::left_out(&pair.resource, object) == Some(left_out::CONTROLLED)
 }
 
 /// Returns the identities of the source and of the mirror. Fails if they are the same cluster.

@@ -17,6 +17,7 @@ use crate::words::{counted, in_words};
 
 /// How long a hand-over waits. An operation that is resumed or rolled back has the times of its start.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_field_names, reason = "the names of the options")]
 pub struct WaitArgs {
     /// Seconds to wait for the answer of the CronJob controller
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -196,7 +197,7 @@ pub(super) fn describe(plan: &Plan<Activation>) -> String {
                 notes.push(format!("runs now: {}", facts.running.join(", ")));
             }
         }
-        notes.extend(entry.replicas.map(|replicas| counted_replicas(replicas)));
+        notes.extend(entry.replicas.map(counted_replicas));
         let notes = if notes.is_empty() { "-".to_string() } else { notes.join("; ") };
         [entry.object.to_string(), entry.action.name().to_string(), schedule, next, notes]
     };

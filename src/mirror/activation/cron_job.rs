@@ -379,10 +379,10 @@ pub(super) async fn within<'f>(
     doing: &Doing<'_, HandOver>,
     left: impl Fn() -> BoxFuture<'f, Result<Vec<String>, StepFault>> + Send,
 ) -> Result<Vec<String>, StepFault> {
-    let (end, mut pause) = (Instant::now() + Duration::from_secs(seconds), FIRST_PAUSE);
+    let (started, limit, mut pause) = (Instant::now(), Duration::from_secs(seconds), FIRST_PAUSE);
     loop {
         let found = left().await?;
-        if found.is_empty() || Instant::now() >= end {
+        if found.is_empty() || started.elapsed() >= limit {
             return Ok(found);
         }
         tokio::select! {

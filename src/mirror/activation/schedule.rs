@@ -97,18 +97,18 @@ fn bits(field: &str, least: u32, most: u32, names: &[&str]) -> Option<u64> {
     };
     let mut found: u64 = 0;
     for part in field.split(',') {
-        let (range, step) = match part.split_once('/') {
+        let (range, every) = match part.split_once('/') {
             Some((range, step)) => (range, Some(step.parse::<u32>().ok().filter(|step| *step > 0)?)),
             None => (part, None),
         };
-        let (first, last) = match range.split_once('-') {
+        let (from, to) = match range.split_once('-') {
             _ if matches!(range, "*" | "?") => (least, most),
-            Some((first, last)) => (number(first)?, number(last)?),
-            None if step.is_some() => (number(range)?, most),
+            Some((from, to)) => (number(from)?, number(to)?),
+            None if every.is_some() => (number(range)?, most),
             None => (number(range)?, number(range)?),
         };
-        let step = usize::try_from(step.unwrap_or(1)).ok()?;
-        for number in (first..=last).step_by(step) {
+        let step = usize::try_from(every.unwrap_or(1)).ok()?;
+        for number in (from..=to).step_by(step) {
             found |= 1_u64.checked_shl(number)?;
         }
     }
@@ -119,13 +119,13 @@ fn bits(field: &str, least: u32, most: u32, names: &[&str]) -> Option<u64> {
 /// manager, which is usually UTC. Returns `None` if the schedule or the zone is not known here.
 pub(super) fn next(cron_job: &Value, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let mut schedule = text(cron_job, "/spec/schedule").trim();
-    let mut zone = text(cron_job, "/spec/timeZone");
+    let mut zone_name = text(cron_job, "/spec/timeZone");
     for prefix in ["CRON_TZ=", "TZ="] {
         if let Some((named, rest)) = schedule.strip_prefix(prefix).and_then(|rest| rest.split_once(' ')) {
-            (zone, schedule) = (named, rest);
+            (zone_name, schedule) = (named, rest);
         }
     }
-    let zone = match zone {
+    let zone = match zone_name {
         "" | "UTC" | "Etc/UTC" => TimeZone::UTC,
         named => TimeZone::get(named).ok()?,
     };
@@ -137,7 +137,7 @@ pub(super) fn next(cron_job: &Value, now: OffsetDateTime) -> Option<OffsetDateTi
 /// Returns the seconds until the next scheduled time.
 pub(super) fn seconds_to_next(cron_job: &Value, now: OffsetDateTime) -> Option<u64> {
     let next = next(cron_job, now)?;
-    u64::try_from((next - now).whole_seconds()).ok()
+    u64::try_from(next.unix_timestamp().saturating_sub(now.unix_timestamp())).ok()
 }
 
 #[cfg(test)]

@@ -59,9 +59,9 @@ fn field(path: &[&str]) -> String {
     let mut text = String::new();
     for step in path {
         match step.parse::<usize>() {
-            Ok(index) => text.push_str(&format!("[{index}]")),
+            Ok(index) => text.extend(["[", &index.to_string(), "]"]),
             Err(_) if text.is_empty() => text.push_str(step),
-            Err(_) => text.push_str(&format!(".{step}")),
+            Err(_) => text.extend([".", step]),
         }
     }
     text

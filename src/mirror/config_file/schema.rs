@@ -37,10 +37,8 @@ fn check_value(found: &Located, schema: &Value, field: &str) -> Result<(), Fault
     }
     let schema = branch(found, schema);
     if let Some(choices) = schema["enum"].as_array() {
-        return match choices.contains(&found.value()) {
-            true => Ok(()),
-            false => Err(fault(found, field, &one_of(choices))),
-        };
+        let is_known = choices.contains(&found.value());
+        return if is_known { Ok(()) } else { Err(fault(found, field, &one_of(choices))) };
     }
     let wanted = schema["type"].as_str();
     let is_right = match (wanted, &found.content) {

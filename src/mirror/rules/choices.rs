@@ -88,7 +88,9 @@ impl Choices {
                 .filter(|(_, one)| selects(Some(one), &labels))
                 .map(|(at, _)| at)
                 .collect();
-            found.iter().for_each(|index| uses.mark(rules, *index));
+            for index in &found {
+                uses.mark(rules, *index);
+            }
             !found.is_empty()
         };
         let (is_passive, is_selected) =

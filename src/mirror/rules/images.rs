@@ -61,12 +61,13 @@ fn full_name(image: &str) -> Cow<'_, str> {
     let is_host =
         |part: &str| part.contains(['.', ':']) || part == "localhost" || part.to_lowercase() != part;
     match image.split_once('/') {
-        Some(("index.docker.io", rest)) => Cow::Owned(in_docker_hub(rest)),
-        Some(("docker.io", rest)) => Cow::Owned(in_docker_hub(rest)),
-        Some((host, _)) if is_host(host) => Cow::Borrowed(image),
+        Some(("index.docker.io" | "docker.io", rest)) => Cow::Owned(in_docker_hub(rest)),
+        Some((host, _)) if !is_host(host) => Cow::Owned(in_docker_hub(image)),
         // The start of a rule can be only a host. An image cannot be.
-        None if is_host(image.split(['@', ':']).next().unwrap_or_default()) => Cow::Borrowed(image),
-        _ => Cow::Owned(in_docker_hub(image)),
+        None if !is_host(image.split(['@', ':']).next().unwrap_or_default()) => {
+            Cow::Owned(in_docker_hub(image))
+        }
+        _ => Cow::Borrowed(image),
     }
 }
 

@@ -82,10 +82,8 @@ fn run(object: &mut Value, operation: &Value) -> Result<(), String> {
             let found = remove(object, from)?;
             add(object, path, found)
         }
-        "test" => match object.pointer(path).is_some_and(|found| is_equal(found, &value())) {
-            true => Ok(()),
-            false => Err(format!("`{path}` does not have the value of the test")),
-        },
+        "test" if object.pointer(path).is_some_and(|found| is_equal(found, &value())) => Ok(()),
+        "test" => Err(format!("`{path}` does not have the value of the test")),
         other => Err(format!("the operation `{other}` is unknown")),
     }
 }

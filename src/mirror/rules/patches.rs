@@ -75,7 +75,7 @@ pub(super) fn replace_text(config: &Config, kind: &Kind<'_>, object: &mut Value,
                 "apiVersion" | "kind" | "metadata" => {}
                 "type" if kind.resource == "/secrets" => {}
                 "data" if kind.resource == "/secrets" => {
-                    each_text(value, &mut |data| in_base64(data, &mut change))
+                    each_text(value, &mut |data| in_base64(data, &mut change));
                 }
                 _ => each_text(value, &mut change),
             }

@@ -16,11 +16,15 @@ pub(super) fn each(object: &mut Value, place: &str, change: &mut dyn FnMut(&mut 
         Value::Object(map) if step == "*" => map.values_mut().for_each(|value| each(value, rest, change)),
         Value::Array(items) => {
             let found = step.parse::<usize>().ok().and_then(|index| items.get_mut(index));
-            found.into_iter().for_each(|item| each(item, rest, change));
+            if let Some(item) = found {
+                each(item, rest, change);
+            }
         }
         Value::Object(map) => {
             let found = map.get_mut(&step.replace("~1", "/").replace("~0", "~"));
-            found.into_iter().for_each(|value| each(value, rest, change));
+            if let Some(value) = found {
+                each(value, rest, change);
+            }
         }
         _ => {}
     }

@@ -1,10 +1,10 @@
 //! Pull secrets: Secrets that each namespace of the mirror gets, and the references to them.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -22,6 +22,12 @@ const MOST: u64 = 1 << 20;
 
 /// The type of a pull secret (`SecretTypeDockerConfigJson`, k8s.io/api `core/v1/types.go`).
 pub(in crate::mirror) const PULL_SECRET_TYPE: &str = "kubernetes.io/dockerconfigjson";
+
+/// The part of a file with credentials that is checked.
+#[derive(Deserialize)]
+struct DockerConfig {
+    auths: Option<IgnoredAny>,
+}
 
 /// Returns the Secret that a plan contains. `reads_files`: whether the plan is allowed to name its file.
 pub(in crate::mirror) fn planned_pull_secret(
@@ -62,9 +68,8 @@ fn read_credentials(path: &Path) -> Result<Zeroizing<Vec<u8>>, RuleFault> {
     let content = std::fs::read(path).map_err(|error| fault(&format!("cannot be read: {error}")))?;
     let content = Zeroizing::new(content);
     // The API server checks the same (`ValidateSecret`, `pkg/apis/core/validation/validation.go`).
-    let parsed: BTreeMap<String, IgnoredAny> =
-        serde_json::from_slice(&content).map_err(|_| fault("is no JSON map"))?;
-    if !parsed.contains_key("auths") {
+    let parsed: DockerConfig = serde_json::from_slice(&content).map_err(|_| fault("is no JSON map"))?;
+    if parsed.auths.is_none() {
         return Err(fault("has no key `auths`"));
     }
     Ok(content)
