@@ -40,7 +40,10 @@ impl Cluster {
             return self.patch(object, &params, &Patch::Merge(&change)).await;
         };
         let place = self.connection.place_of(object).await?;
-        let request = place.requests.patch_subresource(subresource, object.name, &params, &Patch::Merge(&change));
-        self.connection.json(&Call::new(Verb::Patch, request, format!("{} /{subresource}", place.subject))?).await
+        let request =
+            place.requests.patch_subresource(subresource, object.name, &params, &Patch::Merge(&change));
+        self.connection
+            .json(&Call::new(Verb::Patch, request, format!("{} /{subresource}", place.subject))?)
+            .await
     }
 }

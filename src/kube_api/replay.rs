@@ -73,7 +73,8 @@ impl Cluster {
             let (objects, reached) = self.watched(collection, &from).await?;
             replay.objects.extend(objects);
             let Some(reached) = reached else { continue };
-            replay.is_proven = revision(&reached).zip(target).is_some_and(|(reached, target)| reached >= target);
+            replay.is_proven =
+                revision(&reached).zip(target).is_some_and(|(reached, target)| reached >= target);
             if replay.is_proven {
                 break;
             }

@@ -241,7 +241,8 @@ impl MirrorReader {
             }
         }
         if entry.action.is_copied() {
-            entry.passive = if entry.shape.moved.is_some() { None } else { wish(&entry.object.resource, found) };
+            entry.passive =
+                if entry.shape.moved.is_some() { None } else { wish(&entry.object.resource, found) };
         }
         Ok(entry)
     }

@@ -1,10 +1,10 @@
 //! Builds one HTML page about an operation, from its journal and plan. The page needs no network and no script. The same journal
 //! and the same state of the cluster always produce the same page.
 
+pub mod activation;
 pub mod cutover;
 mod history;
 mod html;
-pub mod activation;
 pub mod mirror;
 mod page;
 pub mod picture;

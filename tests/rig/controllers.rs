@@ -30,8 +30,13 @@ const MORE_CONTROLLERS: [&str; 6] = [
 ];
 
 /// The controllers of workloads that run on request. No kubelet runs what they create, so their Pods stay pending.
-const WORKLOAD_CONTROLLERS: [&str; 5] =
-    ["cronjob-controller", "job-controller", "deployment-controller", "replicaset-controller", "statefulset-controller"];
+const WORKLOAD_CONTROLLERS: [&str; 5] = [
+    "cronjob-controller",
+    "job-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+];
 
 /// The options of the controllers.
 pub struct ControllerOptions<'a> {

@@ -171,7 +171,8 @@ fn shown(ran: &Ran) -> RunOutput<'_> {
         done: ran.report.done,
         skipped: stuck.map(|one| SkippedOutput { step: &one.step.0, reason: &one.reason }).collect(),
         unavailable: unavailable.map(|entry| entry.object.to_string()).collect(),
-        rollback: (status == Status::Done).then(|| format!("netsurgeon mirror deactivate {id} --mirror-context NAME")),
+        rollback: (status == Status::Done)
+            .then(|| format!("netsurgeon mirror deactivate {id} --mirror-context NAME")),
     }
 }
 
@@ -186,7 +187,10 @@ pub(super) fn describe(plan: &Plan<Activation>) -> String {
             next = facts.next.clone().unwrap_or(next);
             let deadline = facts.deadline.and_then(|seconds| u64::try_from(seconds).ok());
             notes.extend(deadline.map(|seconds| {
-                format!("a missed run is made up within {}", in_words(std::time::Duration::from_secs(seconds)))
+                format!(
+                    "a missed run is made up within {}",
+                    in_words(std::time::Duration::from_secs(seconds))
+                )
             }));
             if !facts.running.is_empty() {
                 notes.push(format!("runs now: {}", facts.running.join(", ")));
@@ -207,7 +211,8 @@ fn counted_replicas(replicas: i64) -> String {
 pub(super) fn warnings(plan: &Plan<Activation>) -> Vec<String> {
     let moves: Vec<&Entry> = plan.work.moves().filter(|entry| entry.cron_job.is_some()).collect();
     let mut found = Vec::new();
-    let has_no_zone = |entry: &&&Entry| entry.cron_job.as_ref().is_some_and(|facts| facts.time_zone.is_none());
+    let has_no_zone =
+        |entry: &&&Entry| entry.cron_job.as_ref().is_some_and(|facts| facts.time_zone.is_none());
     let without = moves.iter().filter(has_no_zone).count();
     if without > 0 {
         let cron_jobs = counted(without, "CronJob has", "CronJobs have");

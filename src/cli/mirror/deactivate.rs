@@ -26,7 +26,13 @@ pub struct DeactivateArgs {
     #[arg(value_name = "ID")]
     operation: Option<String>,
     /// Only activations of these namespaces; can be repeated, or a list separated by commas
-    #[arg(short, long = "namespace", value_name = "NAMESPACE", value_delimiter = ',', conflicts_with = "operation")]
+    #[arg(
+        short,
+        long = "namespace",
+        value_name = "NAMESPACE",
+        value_delimiter = ',',
+        conflicts_with = "operation"
+    )]
     namespaces: Vec<String>,
     /// Give this object up: it stays as it is in both clusters. Give the object as the command names it, for example
     /// `cronjobs.batch/shop/nightly`; can be repeated

@@ -42,7 +42,8 @@ impl OfKind for Activations {
         let is_open = !status.is_at_work() && !status.has_ended();
         let command = is_open.then(|| format!("netsurgeon operation resume {id} --source-context NAME"));
         let is_to_undo = (is_open && !found.listed.summary.back) || status == Status::Done;
-        let rollback = is_to_undo.then(|| format!("netsurgeon operation rollback {id} --source-context NAME"));
+        let rollback =
+            is_to_undo.then(|| format!("netsurgeon operation rollback {id} --source-context NAME"));
         Next { command, rollback, ..Next::default() }
     }
 

@@ -145,7 +145,9 @@ impl CronJob<'_> {
         };
         if !is_quiet(&source) {
             if !is_quiet(&mirror) {
-                return Err(StepFault::Skip("another client has activated the CronJob in both clusters".to_string()));
+                return Err(StepFault::Skip(
+                    "another client has activated the CronJob in both clusters".to_string(),
+                ));
             }
             // A suspension of an earlier process can still be under way.
             self.put_ghost(&self.source, doing, false).await?;
@@ -251,7 +253,10 @@ impl CronJob<'_> {
             return Ok(found);
         }
         let (seconds, jobs) = (self.waits.jobs, left.join(", "));
-        Err(StepFault::Skip(format!("these Jobs of the {} have not finished within {seconds} s: {jobs}", side.cluster)))
+        Err(StepFault::Skip(format!(
+            "these Jobs of the {} have not finished within {seconds} s: {jobs}",
+            side.cluster
+        )))
     }
 
     /// Adds a ghost to the active Jobs. Returns its uid. This also changes the resource version, so every request fails that an
@@ -312,7 +317,8 @@ impl CronJob<'_> {
             if !is_quiet(live) {
                 return Err(to.woken());
             }
-            let metadata = token.map_or_else(|| json!({}), |token| json!({"annotations": {ACTIVATION: token}}));
+            let metadata =
+                token.map_or_else(|| json!({}), |token| json!({"annotations": {ACTIVATION: token}}));
             Ok(Some(json!({"metadata": metadata, "spec": {"suspend": false}})))
         };
         to.change(doing, None, change).await.map(drop)

@@ -29,7 +29,8 @@ impl BothClusters<'_> {
         let object = effect.object.object();
         let source = Side { api: self.source, object, uid: &effect.uid, cluster: "source" };
         let namespace = effect.mirror_namespace.as_deref().or(object.collection.namespace);
-        let copy = ObjectRef::new(object.collection.api_version, object.collection.kind, namespace, object.name);
+        let copy =
+            ObjectRef::new(object.collection.api_version, object.collection.kind, namespace, object.name);
         let mirror = Side { api: self.mirror, object: copy, uid: &effect.mirror_uid, cluster: "mirror" };
         let waits = effect.waits;
         match effect.replicas {

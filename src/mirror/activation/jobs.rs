@@ -125,9 +125,9 @@ pub(super) async fn unfinished(side: &Side<'_>) -> Result<Vec<String>, StepFault
 /// Returns when this field manager suspended an object; `None` if another client did it.
 pub(super) fn suspended_at(live: &Value) -> Option<OffsetDateTime> {
     let entries = live.pointer("/metadata/managedFields")?.as_array()?;
-    let entry = entries.iter().find(|entry| {
-        entry["manager"] == MANAGER && entry.pointer("/fieldsV1/f:spec/f:suspend").is_some()
-    })?;
+    let entry = entries
+        .iter()
+        .find(|entry| entry["manager"] == MANAGER && entry.pointer("/fieldsV1/f:spec/f:suspend").is_some())?;
     parsed(entry["time"].as_str()?)
 }
 

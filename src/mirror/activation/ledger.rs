@@ -113,7 +113,9 @@ pub(in crate::mirror) async fn refuse_active(
     let found = in_force(mirror).await?;
     let Some(first) = found.iter().find(|one| created.contains(&one.entry.mirror_uid)) else { return Ok(()) };
     let (operation, object) = (&first.operation, &first.entry.object);
-    let text = format!("the activation `{operation}` has moved {object} to the mirror, so the source does not run it");
+    let text = format!(
+        "the activation `{operation}` has moved {object} to the mirror, so the source does not run it"
+    );
     Err(Failure::refused(text).hint(format!(
         "move it back first: `netsurgeon mirror deactivate {operation} --mirror-context NAME`"
     )))

@@ -73,7 +73,10 @@ mod tests {
         let mut cron_job = json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"suspend": true}});
         MovedCopy { replicas: None }.awaken(&mut cron_job);
         assert_eq!(cron_job["spec"]["suspend"], false);
-        assert_eq!(cron_job["metadata"]["annotations"], json!({"a": "b", "mirror.netsurgeon.io/suspend": "false"}));
+        assert_eq!(
+            cron_job["metadata"]["annotations"],
+            json!({"a": "b", "mirror.netsurgeon.io/suspend": "false"})
+        );
         let mut workload = json!({"metadata": {}, "spec": {"replicas": 0}});
         MovedCopy { replicas: Some(3) }.awaken(&mut workload);
         assert_eq!(workload["spec"]["replicas"], 3);

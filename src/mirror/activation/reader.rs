@@ -60,7 +60,8 @@ impl<'a> ActivationReader<'a> {
         let mut objects: Vec<Entry> =
             entries.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
         // A CronJob whose next time is near comes later.
-        objects.sort_by_cached_key(|entry| (Reverse(next_of(entry).map(str::to_string)), entry.object.clone()));
+        objects
+            .sort_by_cached_key(|entry| (Reverse(next_of(entry).map(str::to_string)), entry.object.clone()));
         let mut namespaces = self.namespaces.to_vec();
         namespaces.sort_unstable();
         namespaces.dedup();
@@ -127,7 +128,8 @@ fn decide(is_cron_job: bool, found: Option<&Value>, live: &Value, is_moved: bool
         return left_out("another client has activated the copy in the mirror");
     }
     if is_quiet(is_cron_job, found) {
-        let reason = if is_cron_job { "its owner has suspended it" } else { "it has no replicas in the source" };
+        let reason =
+            if is_cron_job { "its owner has suspended it" } else { "it has no replicas in the source" };
         return (Moved::OwnerSuspended, Some(reason.to_string()));
     }
     (Moved::Move, None)
@@ -159,7 +161,8 @@ mod tests {
     #[test]
     fn state_of_both_clusters_decides() {
         let cron_job = |suspend: bool| json!({"spec": {"suspend": suspend}});
-        let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"suspend": true}});
+        let going =
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"suspend": true}});
         for (found, live, is_moved, expected) in [
             (Some(cron_job(false)), cron_job(true), false, Moved::Move),
             (Some(cron_job(true)), cron_job(true), false, Moved::OwnerSuspended),
@@ -184,7 +187,8 @@ mod tests {
 
     #[test]
     fn only_a_passive_copy_has_wanted_replicas() {
-        let copy = |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}});
+        let copy =
+            |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}});
         assert_eq!(wanted_replicas(&copy(json!({REPLICAS: "3"}))), Some(3));
         assert_eq!(wanted_replicas(&copy(json!({REPLICAS: "x"}))), None);
         assert_eq!(wanted_replicas(&copy(json!({}))), None);

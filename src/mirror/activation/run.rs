@@ -61,12 +61,12 @@ impl ActivationSession {
     /// Fails if the plan is not for this source and this mirror.
     pub async fn refuse_other_clusters(&self, plan: &Plan<Activation>) -> Result<(), Failure> {
         let source = self.source.identity().await?;
-        for (which, planned, this) in [
-            ("mirror", &plan.header.cluster, &self.session.id),
-            ("source", &plan.work.source, &source),
-        ] {
+        for (which, planned, this) in
+            [("mirror", &plan.header.cluster, &self.session.id), ("source", &plan.work.source, &source)]
+        {
             if planned != this {
-                let text = format!("the operation is for the {which} `{planned}`, but this {which} is `{this}`");
+                let text =
+                    format!("the operation is for the {which} `{planned}`, but this {which} is `{this}`");
                 return Err(Failure::refused(text).hint(
                     "for `mirror`, check `--context` and `--mirror-context`; for `operation`, `--source-context` and `--context`",
                 ));
@@ -79,8 +79,9 @@ impl ActivationSession {
         let is_known = |subject: &&String| work.moves().any(|entry| entry.object.subject() == **subject);
         match self.given_up.iter().find(|subject| !is_known(subject)) {
             None => Ok(()),
-            Some(subject) => Err(Failure::usage(format!("the operation moves no object `{subject}`"))
-                .hint("`netsurgeon operation show ID` lists the steps: a subject is a step without `activate/`")),
+            Some(subject) => Err(Failure::usage(format!("the operation moves no object `{subject}`")).hint(
+                "`netsurgeon operation show ID` lists the steps: a subject is a step without `activate/`",
+            )),
         }
     }
 

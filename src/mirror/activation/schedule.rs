@@ -11,7 +11,8 @@ use crate::inventory::text;
 
 /// How far ahead the next time is searched, in days: every date of a leap year occurs within eight years.
 const HORIZON: i64 = 8 * 366;
-const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 /// A schedule in the syntax of cron. Each field is a set of numbers, as bits.

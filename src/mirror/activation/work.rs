@@ -158,8 +158,7 @@ impl Work for Activation {
     type Effect = HandOver;
 
     fn stages(&self) -> Vec<Stage> {
-        let is_used =
-            |is_cron_job: bool| self.moves().any(|entry| entry.cron_job.is_some() == is_cron_job);
+        let is_used = |is_cron_job: bool| self.moves().any(|entry| entry.cron_job.is_some() == is_cron_job);
         let used = STAGES.iter().filter(|(_, _, is_cron_job)| is_used(*is_cron_job)).enumerate();
         let stage = |(index, (name, title, _)): (usize, &(&str, &str, bool))| Stage {
             index,

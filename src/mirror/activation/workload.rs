@@ -47,7 +47,9 @@ impl Workload<'_> {
     pub async fn before(&self) -> Result<Value, StepFault> {
         let (source, mirror) = (self.source.read().await?, self.mirror.read().await?);
         if is_quiet(&source) {
-            return Err(StepFault::Skip("the source has scaled the workload to 0 since the plan".to_string()));
+            return Err(StepFault::Skip(
+                "the source has scaled the workload to 0 since the plan".to_string(),
+            ));
         }
         if !is_quiet(&mirror) {
             return Err(self.mirror.woken());
@@ -100,7 +102,9 @@ impl Workload<'_> {
         };
         if !is_quiet(&source) {
             if !is_quiet(&mirror) {
-                return Err(StepFault::Skip("another client has scaled the workload in both clusters".to_string()));
+                return Err(StepFault::Skip(
+                    "another client has scaled the workload in both clusters".to_string(),
+                ));
             }
             // A request of an earlier process that scales it down can still be under way.
             self.source.touch(doing, |_| true).await?;
@@ -135,8 +139,7 @@ impl Workload<'_> {
 
     /// Scales the workload to 0, and waits until it has no Pod. Terminating Pods also count, because they can still work.
     async fn quieten(&self, side: &Side<'_>, doing: &Doing<'_, HandOver>) -> Result<(), StepFault> {
-        let change =
-            |live: &Value| Ok((!is_quiet(live)).then(|| json!({"spec": {"replicas": 0}})));
+        let change = |live: &Value| Ok((!is_quiet(live)).then(|| json!({"spec": {"replicas": 0}})));
         let live = side.change(doing, Some("scale"), change).await?;
         if is_quiet(&live) {
             // An earlier process can have scaled it. Its other requests must fail.
@@ -158,7 +161,9 @@ impl Workload<'_> {
             return Err(side.woken());
         }
         let number = |path: &str| live.pointer(path).and_then(Value::as_i64).unwrap_or_default();
-        if number("/status/observedGeneration") < number("/metadata/generation") || number("/status/replicas") > 0 {
+        if number("/status/observedGeneration") < number("/metadata/generation")
+            || number("/status/replicas") > 0
+        {
             return Ok(vec![format!("{}", side.object)]);
         }
         let selector = selector(&live);
@@ -229,7 +234,8 @@ fn selector(live: &Value) -> String {
     let expressions = live.pointer("/spec/selector/matchExpressions").and_then(Value::as_array);
     for expression in expressions.into_iter().flatten() {
         let key = text(expression, "/key");
-        let values: Vec<&str> = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let values: Vec<&str> =
+            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         terms.push(match text(expression, "/operator") {
             "In" => format!("{key} in ({})", values.join(",")),
             "NotIn" => format!("{key} notin ({})", values.join(",")),
