@@ -40,7 +40,7 @@ fn wrong_usage_exits_with_status_2() {
     --- stderr
     error: unrecognized subcommand 'plan'
 
-      tip: some similar subcommands exist: 'renumber plan', 'dns plan'
+      tip: some similar subcommands exist: 'renumber plan', 'dns plan', 'mirror plan'
 
     Usage: netsurgeon [OPTIONS] <COMMAND>
 
@@ -227,6 +227,8 @@ fn help_names_every_command() {
       preflight     Check whether a cluster is ready for a change, and print what to repair
       renumber      Move every Service to another Service range
       dns           Point DNS names to a mirror of the cluster in stages, or back to the cluster
+      mirror        Copy the declared objects of namespaces to a mirror of the cluster, or remove the
+                    copies
       operation     List, show, report, resume, roll back and forget operations
       lock          Set the deploy lock: the API server rejects changes by deploy pipelines
       unlock        Remove the deploy lock, and wait until no API server enforces it
