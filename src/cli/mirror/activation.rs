@@ -19,20 +19,20 @@ use crate::words::{counted, in_words};
 #[derive(Debug, Clone, Args)]
 pub struct WaitArgs {
     /// Seconds to wait for the answer of the CronJob controller
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    wait_controllers: u64,
+    #[arg(long = "wait-controllers", value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    controllers: u64,
     /// Seconds to wait until the Jobs of a CronJob have finished, or the Pods of a workload have ended. Scheduled times that pass in
     /// the meantime are not run
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(0..=86400))]
-    wait_jobs: u64,
+    #[arg(long = "wait-jobs", value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(0..=86400))]
+    jobs: u64,
     /// Seconds to wait until a workload is available in the mirror
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(0..=86400))]
-    wait_ready: u64,
+    #[arg(long = "wait-ready", value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(0..=86400))]
+    ready: u64,
 }
 
 impl WaitArgs {
     pub fn waits(&self) -> Waits {
-        Waits { controllers: self.wait_controllers, jobs: self.wait_jobs, ready: self.wait_ready }
+        Waits { controllers: self.controllers, jobs: self.jobs, ready: self.ready }
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) fn describe(plan: &Plan<Activation>) -> String {
                 notes.push(format!("runs now: {}", facts.running.join(", ")));
             }
         }
-        notes.extend(entry.replicas.map(|replicas| counted_replicas(replicas)));
+        notes.extend(entry.replicas.map(counted_replicas));
         let notes = if notes.is_empty() { "-".to_string() } else { notes.join("; ") };
         [entry.object.to_string(), entry.action.name().to_string(), schedule, next, notes]
     };

@@ -35,7 +35,7 @@ pub enum OperationCommand {
     Show(ShowArgs),
     Report(ReportArgs),
     Resume(Box<ResumeArgs>),
-    Rollback(UndoArgs),
+    Rollback(Box<UndoArgs>),
     Forget(ForgetArgs),
 }
 

@@ -346,6 +346,9 @@ impl CronJob<'_> {
     /// Waits until a scheduled time has passed, if it is very near.
     async fn wait_for_a_quiet_moment(&self, doing: &Doing<'_, HandOver>) -> Result<(), StepFault> {
         let live = self.source.read().await?;
+        if is_quiet(&live) {
+            return Ok(());
+        }
         let next = seconds_to_next(&live, now(self.source.api));
         let Some(next) = next.filter(|next| *next <= MARGIN) else {
             return Ok(());
@@ -401,10 +404,10 @@ pub(super) async fn within<'f>(
     doing: &Doing<'_, HandOver>,
     left: impl Fn() -> BoxFuture<'f, Result<Vec<String>, StepFault>> + Send,
 ) -> Result<Vec<String>, StepFault> {
-    let (end, mut pause) = (Instant::now() + Duration::from_secs(seconds), FIRST_PAUSE);
+    let (start, limit, mut pause) = (Instant::now(), Duration::from_secs(seconds), FIRST_PAUSE);
     loop {
         let found = left().await?;
-        if found.is_empty() || Instant::now() >= end {
+        if found.is_empty() || start.elapsed() >= limit {
             return Ok(found);
         }
         tokio::select! {

@@ -101,14 +101,14 @@ fn bits(field: &str, least: u32, most: u32, names: &[&str]) -> Option<u64> {
             Some((range, step)) => (range, Some(step.parse::<u32>().ok().filter(|step| *step > 0)?)),
             None => (part, None),
         };
-        let (first, last) = match range.split_once('-') {
+        let (from, to) = match range.split_once('-') {
             _ if matches!(range, "*" | "?") => (least, most),
-            Some((first, last)) => (number(first)?, number(last)?),
+            Some((low, high)) => (number(low)?, number(high)?),
             None if step.is_some() => (number(range)?, most),
             None => (number(range)?, number(range)?),
         };
         let step = usize::try_from(step.unwrap_or(1)).ok()?;
-        for number in (first..=last).step_by(step) {
+        for number in (from..=to).step_by(step) {
             found |= 1_u64.checked_shl(number)?;
         }
     }
@@ -136,8 +136,8 @@ pub(super) fn next(cron_job: &Value, now: OffsetDateTime) -> Option<OffsetDateTi
 
 /// Returns the seconds until the next scheduled time.
 pub(super) fn seconds_to_next(cron_job: &Value, now: OffsetDateTime) -> Option<u64> {
-    let next = next(cron_job, now)?;
-    u64::try_from((next - now).whole_seconds()).ok()
+    let next = next(cron_job, now)?.unix_timestamp();
+    u64::try_from(next.saturating_sub(now.unix_timestamp())).ok()
 }
 
 #[cfg(test)]
