@@ -336,6 +336,7 @@ async fn cron_jobs_move_to_the_mirror_and_back() {
     says(&std::fs::read_to_string(&report).expect("a page"), &["shop/plain"]);
     says(&pair.operation(&format!("show {id}")).expect(0).err, &["rollback", "--source-context"]);
     pair.operation(&format!("rollback {id} --yes")).expect(2);
+    says(&pair.operation(&format!("forget {id} --yes")).expect(1).err, &["mirror deactivate"]);
 
     let back = pair.by_ada("deactivate --yes -o json").expect(0);
     assert_eq!(back.json()["operations"][0]["status"], "rolled-back");

@@ -211,6 +211,11 @@ fn counted_replicas(replicas: i64) -> String {
 pub(super) fn warnings(plan: &Plan<Activation>) -> Vec<String> {
     let moves: Vec<&Entry> = plan.work.moves().filter(|entry| entry.cron_job.is_some()).collect();
     let mut found = Vec::new();
+    for namespace in &plan.work.namespaces {
+        if !plan.work.objects.iter().any(|entry| entry.object.namespace.as_ref() == Some(namespace)) {
+            found.push(format!("no mirror operation has made a passive copy in the namespace `{namespace}`"));
+        }
+    }
     let has_no_zone =
         |entry: &&&Entry| entry.cron_job.as_ref().is_some_and(|facts| facts.time_zone.is_none());
     let without = moves.iter().filter(has_no_zone).count();
