@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use netsurgeon::mirror::rules::POD_SPECS;
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::mirror_pair::{PATIENCE, Pair, actions, stored};
@@ -76,6 +78,10 @@ fn budget(name: &str) -> Value {
 
 /// The objects of the source, each with its action and the code of the reason.
 fn declared() -> Vec<(Value, &'static str, &'static str)> {
+    [access_and_traffic(), workloads(), configuration()].concat()
+}
+
+fn access_and_traffic() -> Vec<(Value, &'static str, &'static str)> {
     let pay_selector = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "pay"}}});
     let subjects = json!([
         {"kind": "ServiceAccount", "name": "billing", "namespace": "pay"},
@@ -83,74 +89,38 @@ fn declared() -> Vec<(Value, &'static str, &'static str)> {
     ]);
     let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
     let rule = json!({"host": "www.example.com", "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}});
-    let mut ingress = object(
-        "shop",
-        "networking.k8s.io/v1",
-        "Ingress",
-        "web",
-        &json!({"spec": {
-        "rules": [rule], "tls": [{"hosts": ["www.example.com"], "secretName": "web-tls"}]}}),
-    );
+    let spec = json!({"rules": [rule], "tls": [{"hosts": ["www.example.com"], "secretName": "web-tls"}]});
+    let mut ingress = object("shop", "networking.k8s.io/v1", "Ingress", "web", &json!({"spec": spec}));
     ingress["metadata"]["annotations"] =
         json!({"external-dns.alpha.kubernetes.io/hostname": "www.example.com"});
+    let secrets = json!({"imagePullSecrets": [{"name": "keys"}]});
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
+    let binding = json!({"roleRef": role, "subjects": subjects});
+    let policy =
+        json!({"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": [pay_selector]}]});
+    let service = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
+    let name = json!({"type": "ExternalName", "externalName": "ledger.pay.svc.cluster.local"});
+    let copied = [
+        object("shop", "v1", "ServiceAccount", "web", &secrets),
+        object("pay", "v1", "ServiceAccount", "billing", &json!({})),
+        object("shop", "rbac.authorization.k8s.io/v1", "RoleBinding", "billing", &binding),
+        object("shop", "networking.k8s.io/v1", "NetworkPolicy", "web", &json!({"spec": policy})),
+        object("shop", "v1", "Service", "web", &json!({"spec": service})),
+        object("shop", "v1", "Service", "ledger", &json!({"spec": name})),
+        ingress,
+    ];
+    copied.map(|object| (object, "create", "")).to_vec()
+}
+
+fn workloads() -> Vec<(Value, &'static str, &'static str)> {
     let mut with_claims = workload("StatefulSet", "db", "worker", 1);
     with_claims["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]);
     let job = json!({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "busybox"}]}}});
-    let scaler = json!({"maxReplicas": 9, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"}});
+    let cron_job = json!({"spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}}});
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"});
+    let scaler = json!({"spec": {"maxReplicas": 9, "scaleTargetRef": target}});
     vec![
-        (
-            object("shop", "v1", "ServiceAccount", "web", &json!({"imagePullSecrets": [{"name": "keys"}]})),
-            "create",
-            "",
-        ),
-        (object("pay", "v1", "ServiceAccount", "billing", &json!({})), "create", ""),
-        (
-            object(
-                "shop",
-                "rbac.authorization.k8s.io/v1",
-                "RoleBinding",
-                "billing",
-                &json!({
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}, "subjects": subjects}),
-            ),
-            "create",
-            "",
-        ),
-        (
-            object(
-                "shop",
-                "networking.k8s.io/v1",
-                "NetworkPolicy",
-                "web",
-                &json!({"spec": {
-                "podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": [pay_selector]}]}}),
-            ),
-            "create",
-            "",
-        ),
-        (
-            object(
-                "shop",
-                "v1",
-                "Service",
-                "web",
-                &json!({"spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}),
-            ),
-            "create",
-            "",
-        ),
-        (
-            object(
-                "shop",
-                "v1",
-                "Service",
-                "ledger",
-                &json!({"spec": {"type": "ExternalName", "externalName": "ledger.pay.svc.cluster.local"}}),
-            ),
-            "create",
-            "",
-        ),
         (workload("Deployment", "web", "front", 5), "create", ""),
         (workload("Deployment", "worker", "worker", 4), "create", ""),
         (workload("Deployment", "poller", "back", 1), "create", ""),
@@ -160,50 +130,19 @@ fn declared() -> Vec<(Value, &'static str, &'static str)> {
         (workload("StatefulSet", "plain", "back", 1), "left-out", "kind-not-copied"),
         (budget("worker"), "left-out", "passive-budget"),
         (budget("web"), "create", ""),
-        (
-            object("shop", "autoscaling/v2", "HorizontalPodAutoscaler", "worker", &json!({"spec": scaler})),
-            "create",
-            "",
-        ),
-        (ingress, "create", ""),
-        (
-            object(
-                "shop",
-                "v1",
-                "ConfigMap",
-                "settings",
-                &json!({"data": {"db": "db.blue.internal", "redis": "redis.shop:6379"}}),
-            ),
-            "create",
-            "",
-        ),
-        (
-            object("shop", "v1", "ConfigMap", "fragile", &json!({"data": {"a": "b"}})),
-            "left-out",
-            "rule-failed",
-        ),
-        (
-            object(
-                "shop",
-                "v1",
-                "Secret",
-                "regcred",
-                &json!({"type": "Opaque", "stringData": {"a": "of the source"}}),
-            ),
-            "left-out",
-            "pull-secret",
-        ),
-        (
-            object(
-                "pay",
-                "batch/v1",
-                "CronJob",
-                "nightly",
-                &json!({"spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}}}),
-            ),
-            "create",
-            "",
-        ),
+        (object("shop", "autoscaling/v2", "HorizontalPodAutoscaler", "worker", &scaler), "create", ""),
+        (object("pay", "batch/v1", "CronJob", "nightly", &cron_job), "create", ""),
+    ]
+}
+
+fn configuration() -> Vec<(Value, &'static str, &'static str)> {
+    let settings = json!({"data": {"db": "db.blue.internal", "redis": "redis.shop:6379"}});
+    let fragile = json!({"data": {"a": "b"}});
+    let secret = json!({"type": "Opaque", "stringData": {"a": "of the source"}});
+    vec![
+        (object("shop", "v1", "ConfigMap", "settings", &settings), "create", ""),
+        (object("shop", "v1", "ConfigMap", "fragile", &fragile), "left-out", "rule-failed"),
+        (object("shop", "v1", "Secret", "regcred", &secret), "left-out", "pull-secret"),
     ]
 }
 
@@ -321,6 +260,10 @@ async fn rules_change_every_copy() {
     changed_credentials_are_an_update(&pair, &config).await;
 
     pair.run(&format!("teardown {operation} --yes")).expect(0);
+    everything_is_removed(&pair, before).await;
+}
+
+async fn everything_is_removed(pair: &Pair, before: BTreeMap<String, Vec<u8>>) {
     for listed in pair.operation("list -o json").expect(0).json()["operations"].as_array().expect("a list") {
         pair.operation(&format!("forget {} --yes", listed["operation"].as_str().expect("an id"))).expect(0);
     }

@@ -17,12 +17,22 @@ const READ_ONLY: [&str; 9] = [
     "netsurgeon-preflight",
 ];
 /// Optional roles: no manifest binds them.
-const OPTIONAL: [&str; 3] = ["netsurgeon-lock-timer", "netsurgeon-mirror-secrets", "netsurgeon-nodes"];
-/// The only role with the node proxy, the only one with Secrets, and the only one that may create a workload (a Job in
-/// kube-system).
+const OPTIONAL: [&str; 5] = [
+    "netsurgeon-lock-timer",
+    "netsurgeon-mirror-activate",
+    "netsurgeon-mirror-secrets",
+    "netsurgeon-mirror-write",
+    "netsurgeon-nodes",
+];
+/// The only role with the node proxy, the only one that reads Secrets, and the only one that may create a workload in kube-system (a
+/// Job).
 const NODES: &str = "netsurgeon-nodes";
 const SECRETS: &str = "netsurgeon-mirror-secrets";
 const TIMER: &str = "netsurgeon-lock-timer";
+/// The only role that may create copies, with Secrets and workloads.
+const COPIES: &str = "netsurgeon-mirror-write";
+/// The only role that may change workloads, and create none.
+const ACTIVATE: &str = "netsurgeon-mirror-activate";
 /// Permission to create or change one of these runs any container, with any ServiceAccount of the namespace, on any node.
 const RUNNING: [&str; 8] = [
     "pods",
@@ -84,13 +94,16 @@ fn excess(holder: &str, is_reader: bool, rule: &Value) -> Vec<String> {
         let is_entry =
             ["pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers"].contains(resource);
         let is_token = *resource == "serviceaccounts/token";
-        if is_proxy || is_entry || is_token || *resource == "secrets" && holder != SECRETS {
+        if is_proxy || is_entry || is_token || *resource == "secrets" && ![SECRETS, COPIES].contains(&holder)
+        {
             found.push(format!("`{resource}`"));
         }
     }
-    let runs = resources.iter().any(|resource| RUNNING.contains(resource)) && holder != TIMER;
+    let runs =
+        resources.iter().any(|resource| RUNNING.contains(resource)) && ![TIMER, COPIES].contains(&holder);
     for verb in &verbs {
-        if runs && ["create", "update", "patch"].contains(verb) {
+        let is_activation = holder == ACTIVATE && *verb == "patch";
+        if runs && ["create", "update", "patch"].contains(verb) && !is_activation {
             found.push(format!("`{verb}` of {resources:?}, which runs what its user likes"));
         }
         if ["escalate", "bind", "impersonate"].contains(verb) {
@@ -208,6 +221,9 @@ const WHOLE_KINDS: [(&str, &str); 8] = [
     ("netsurgeon-renumber", "servicecidrs"),
 ];
 
+/// Roles for the namespaces of copies. A comment in the manifest says that they are bound only there.
+const IN_NAMESPACES: [&str; 2] = [ACTIVATE, COPIES];
+
 /// The objects of a kind that a rule can replace or delete: `None` if none, otherwise their names; empty for all.
 fn replaces<'r>(rule: &'r Value, resource: &str) -> Option<Vec<&'r str>> {
     let is_change = |verb: &&str| ["update", "patch", "delete", "deletecollection"].contains(verb);
@@ -217,7 +233,8 @@ fn replaces<'r>(rule: &'r Value, resource: &str) -> Option<Vec<&'r str>> {
 
 /// Whether a role is in force in kube-system, or can be bound there.
 fn reaches_kube_system(role: &Value) -> bool {
-    role["kind"] == "ClusterRole" || role["metadata"]["namespace"] == "kube-system"
+    let is_bound_elsewhere = IN_NAMESPACES.contains(&name(role));
+    (role["kind"] == "ClusterRole" && !is_bound_elsewhere) || role["metadata"]["namespace"] == "kube-system"
 }
 
 #[test]
@@ -244,7 +261,7 @@ fn no_role_can_replace_an_object_of_kube_system() {
     whole.remove(&("netsurgeon-renumber", "bgpconfigurations"));
     assert_eq!(whole, BTreeSet::from(WHOLE_KINDS));
     let records = roles.iter().filter(|role| role["metadata"]["namespace"] == "netsurgeon");
-    assert_eq!(records.count(), 2, "records have a namespace of their own");
+    assert_eq!(records.count(), 3, "records have a namespace of their own");
     let rule = serde_json::json!({"resources": ["configmaps"], "verbs": ["get", "list", "create", "update"]});
     assert_eq!(replaces(&rule, "configmaps"), Some(Vec::new()), "a rule without names reaches all");
 }

@@ -17,23 +17,22 @@ use crate::words::{counted, in_words};
 
 /// How long a hand-over waits. An operation that is resumed or rolled back has the times of its start.
 #[derive(Debug, Clone, Args)]
-#[expect(clippy::struct_field_names, reason = "the names of the options")]
 pub struct WaitArgs {
     /// Seconds to wait for the answer of the CronJob controller
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    wait_controllers: u64,
+    #[arg(long = "wait-controllers", value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    controllers: u64,
     /// Seconds to wait until the Jobs of a CronJob have finished, or the Pods of a workload have ended. Scheduled times that pass in
     /// the meantime are not run
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(0..=86400))]
-    wait_jobs: u64,
+    #[arg(long = "wait-jobs", value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(0..=86400))]
+    jobs: u64,
     /// Seconds to wait until a workload is available in the mirror
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(0..=86400))]
-    wait_ready: u64,
+    #[arg(long = "wait-ready", value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(0..=86400))]
+    ready: u64,
 }
 
 impl WaitArgs {
     pub fn waits(&self) -> Waits {
-        Waits { controllers: self.wait_controllers, jobs: self.wait_jobs, ready: self.wait_ready }
+        Waits { controllers: self.controllers, jobs: self.jobs, ready: self.ready }
     }
 }
 
@@ -212,6 +211,11 @@ fn counted_replicas(replicas: i64) -> String {
 pub(super) fn warnings(plan: &Plan<Activation>) -> Vec<String> {
     let moves: Vec<&Entry> = plan.work.moves().filter(|entry| entry.cron_job.is_some()).collect();
     let mut found = Vec::new();
+    for namespace in &plan.work.namespaces {
+        if !plan.work.objects.iter().any(|entry| entry.object.namespace.as_ref() == Some(namespace)) {
+            found.push(format!("no mirror operation has made a passive copy in the namespace `{namespace}`"));
+        }
+    }
     let has_no_zone =
         |entry: &&&Entry| entry.cron_job.as_ref().is_some_and(|facts| facts.time_zone.is_none());
     let without = moves.iter().filter(has_no_zone).count();

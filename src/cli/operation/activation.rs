@@ -10,10 +10,11 @@ use crate::cli::report::ReportArgs;
 use crate::cli::run_args::LiveArgs;
 use crate::cli::{Context, Outcome};
 use crate::mirror::activation::Activation;
+use crate::mirror::activation::ledger::in_force;
 use crate::mirror::activation::run::ActivationSession;
 use crate::operation::{ClusterLock, Status};
 use crate::report::activation::page;
-use crate::session::ledger_place::FoundOperation;
+use crate::session::ledger_place::{FoundOperation, LedgerPlace};
 use crate::session::{Failure, Recorded, confirm_only, is_leased};
 use crate::survey::Layout;
 
@@ -68,6 +69,20 @@ impl OfKind for Activations {
         }
         session.ask(&format!("Move the objects of `{id}` back to the source?"))?;
         conclude(context, &[session.roll_back(id).await?])
+    }
+
+    async fn refuse_forget(&self, found: &FoundOperation) -> Result<(), Failure> {
+        let (LedgerPlace::Cluster(api), id) = (&found.home, &found.listed.operation) else { return Ok(()) };
+        // A journal that cannot be read moves nothing back.
+        let in_force = in_force(api).await.unwrap_or_default();
+        let Some(first) = in_force.iter().find(|one| one.operation == *id) else { return Ok(()) };
+        let object = &first.entry.object;
+        let text = format!(
+            "operation `{id}` has moved {object} to the mirror: its journal is needed to move it back"
+        );
+        Err(Failure::refused(text).hint(format!(
+            "to move everything back: `netsurgeon mirror deactivate {id} --mirror-context NAME`"
+        )))
     }
 
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure> {

@@ -55,6 +55,11 @@ pub(super) trait OfKind {
     /// Rolls an operation back.
     async fn roll_back(&self, context: &Context, id: &str, args: &UndoArgs) -> Result<Outcome, Failure>;
 
+    /// Fails if the journal of an operation that has ended is still needed.
+    async fn refuse_forget(&self, _found: &FoundOperation) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Writes a report about an operation as an HTML page.
     async fn report(&self, context: &Context, id: &str, args: &ReportArgs) -> Result<Outcome, Failure>;
 }

@@ -370,5 +370,8 @@ async fn ended(context: &Context, args: &ForgetArgs) -> Result<FoundOperation, F
             .hints(next.lines())
             .hint(status_hint(id)));
     }
+    if let (Ok(kind), false) = (kinds::of(&found.listed), found.is_foreign) {
+        kind.refuse_forget(&found).await?;
+    }
     Ok(found)
 }

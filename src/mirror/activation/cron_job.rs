@@ -76,7 +76,7 @@ impl CronJob<'_> {
     }
 
     pub async fn observe(&self, doing: &Doing<'_, HandOver>) -> Result<Observed, StepFault> {
-        // The way back compares the objects itself.
+        // A rollback compares the objects itself.
         let Some(before) = before_of(doing).filter(|_| !doing.back) else { return Ok(Observed::NotDone) };
         let (source, mirror) = (self.source.read().await?, self.mirror.read().await?);
         if is_quiet(&mirror) {
@@ -122,17 +122,38 @@ impl CronJob<'_> {
         before: &Before,
         why: String,
     ) -> Result<Applied, StepFault> {
-        let mirror = self.mirror.read().await?;
-        if !is_quiet(&mirror) && token_of(&mirror).0 == before.token {
+        let mirror = self.mirror.find().await?;
+        if let Some(mirror) = mirror.filter(|mirror| !is_quiet(mirror) && token_of(mirror).0 == before.token)
+        {
             return Ok(Applied::Made(made(&mirror, None)));
         }
-        self.put_ghost(&self.mirror, doing, true).await?;
-        let found = runs(&self.source, Some(&before.jobs)).await?;
-        if found.is_complete {
-            self.write_time(&self.source, doing, found.latest).await?;
-        }
-        self.wake((&self.mirror, &self.source), doing, None).await?;
+        let jobs = Some(before.jobs.as_str());
+        let woken = self.wake_again((&self.mirror, &self.source), doing, (jobs, None)).await;
+        woken.map_err(|fault| suspended_in_both(&why, fault))?;
         Err(StepFault::Skip(format!("{why}; the CronJob is active in the source, as before")))
+    }
+
+    /// Unsuspends the `CronJob` in the second cluster, where it was active before, without a proof that it is quiet there: it was never
+    /// active in the first one since. `jobs`: the resource version of the Jobs before the suspension.
+    async fn wake_again(
+        &self,
+        (from, to): (&Side<'_>, &Side<'_>),
+        doing: &Doing<'_, HandOver>,
+        (jobs, token): (Option<&str>, Option<&str>),
+    ) -> Result<(), StepFault> {
+        if from.find().await?.is_some() {
+            self.put_ghost(from, doing, true).await?;
+        }
+        if to.find().await?.is_none() {
+            return Ok(());
+        }
+        match runs(to, jobs).await {
+            Ok(found) if found.is_complete => self.write_time(to, doing, found.latest).await?,
+            // The controller itself then decides from its own status.
+            Ok(_) | Err(StepFault::Skip(_)) => {}
+            Err(fault) => return Err(fault),
+        }
+        self.wake((from, to), doing, token).await
     }
 
     /// Moves the `CronJob` back to the source.
@@ -154,23 +175,15 @@ impl CronJob<'_> {
             return Ok(Applied::NOTHING);
         }
         if token_of(&mirror).0 != before.token {
-            return self.never_moved(doing, &before).await;
+            // It was suspended in the source, but never active in the mirror.
+            let jobs = Some(before.jobs.as_str());
+            self.wake_again((&self.mirror, &self.source), doing, (jobs, None)).await?;
+            return Ok(Applied::NOTHING);
         }
         match self.move_to_source(doing, &before).await {
             Err(StepFault::Skip(why)) => self.return_to_mirror(doing, &before, why).await,
             outcome => outcome,
         }
-    }
-
-    /// The `CronJob` was suspended in the source, but never active in the mirror.
-    async fn never_moved(&self, doing: &Doing<'_, HandOver>, before: &Before) -> Result<Applied, StepFault> {
-        self.put_ghost(&self.mirror, doing, true).await?;
-        let found = runs(&self.source, Some(&before.jobs)).await?;
-        if found.is_complete {
-            self.write_time(&self.source, doing, found.latest).await?;
-        }
-        self.wake((&self.mirror, &self.source), doing, None).await?;
-        Ok(Applied::NOTHING)
     }
 
     async fn move_to_source(
@@ -205,12 +218,10 @@ impl CronJob<'_> {
             // Only the last request is missing.
             return Err(StepFault::Retry { why, after: None });
         }
-        self.put_ghost(&self.source, doing, true).await?;
-        let found = runs(&self.mirror, token_of(&mirror).1.as_deref()).await?;
-        if found.is_complete {
-            self.write_time(&self.mirror, doing, found.latest).await?;
-        }
-        self.wake((&self.source, &self.mirror), doing, Some(&before.token)).await?;
+        let jobs = token_of(&mirror).1;
+        let token = Some(before.token.as_str());
+        let woken = self.wake_again((&self.source, &self.mirror), doing, (jobs.as_deref(), token)).await;
+        woken.map_err(|fault| suspended_in_both(&why, fault))?;
         Err(StepFault::Skip(format!("{why}; the CronJob is active in the mirror, as before")))
     }
 
@@ -335,6 +346,9 @@ impl CronJob<'_> {
     /// Waits until a scheduled time has passed, if it is very near.
     async fn wait_for_a_quiet_moment(&self, doing: &Doing<'_, HandOver>) -> Result<(), StepFault> {
         let live = self.source.read().await?;
+        if is_quiet(&live) {
+            return Ok(());
+        }
         let next = seconds_to_next(&live, now(self.source.api));
         let Some(next) = next.filter(|next| *next <= MARGIN) else {
             return Ok(());
@@ -359,6 +373,17 @@ impl Side<'_> {
     }
 }
 
+/// Returns the fault if an object could not be activated again where it was active. The operation stops, so that the object is not
+/// forgotten.
+pub(super) fn suspended_in_both(why: &str, fault: StepFault) -> StepFault {
+    match fault {
+        StepFault::Skip(text) => StepFault::Halt(format!(
+            "{why}; it is not active in either cluster now, because it cannot go back: {text}"
+        )),
+        other => other,
+    }
+}
+
 fn is_active_job(live: &Value, uid: &str) -> bool {
     let active = live.pointer("/status/active").and_then(Value::as_array);
     active.is_some_and(|active| active.iter().any(|job| job["uid"] == uid))
@@ -379,10 +404,10 @@ pub(super) async fn within<'f>(
     doing: &Doing<'_, HandOver>,
     left: impl Fn() -> BoxFuture<'f, Result<Vec<String>, StepFault>> + Send,
 ) -> Result<Vec<String>, StepFault> {
-    let (started, limit, mut pause) = (Instant::now(), Duration::from_secs(seconds), FIRST_PAUSE);
+    let (start, limit, mut pause) = (Instant::now(), Duration::from_secs(seconds), FIRST_PAUSE);
     loop {
         let found = left().await?;
-        if found.is_empty() || started.elapsed() >= limit {
+        if found.is_empty() || start.elapsed() >= limit {
             return Ok(found);
         }
         tokio::select! {

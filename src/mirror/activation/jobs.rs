@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn scheduled_time_is_in_the_name_of_older_jobs() {
         let time = |job: &str| minutes(job, "nightly").map(formatted);
-        assert_eq!(time("nightly-29738880"), Some("2026-07-17T12:00:00Z".to_string()));
+        assert_eq!(time("nightly-29738880"), Some("2026-07-18T00:00:00Z".to_string()));
         for other in ["nightly-manual-7", "nightly-x", "nightlyb-29738880", "nightly"] {
             assert_eq!(time(other), None, "{other}");
         }

@@ -74,7 +74,9 @@ pub async fn in_force(mirror: &Cluster) -> Result<Vec<InForce>, Failure> {
     let id = mirror.identity().await?;
     let mut found = Vec::new();
     for listed in ClusterRecord::list(mirror).await? {
-        if listed.cluster != id || listed.summary.kind != KIND {
+        // A journal that is being removed lacks parts. It is removed only after a rollback.
+        let is_over = matches!(listed.summary.status, Status::RolledBack | Status::Removing);
+        if listed.cluster != id || listed.summary.kind != KIND || is_over {
             continue;
         }
         let recorded = Recorded::<Activation>::read_of(mirror, &listed.operation, &id).await?;

@@ -20,6 +20,7 @@ pub mod ledger;
 mod moved_copy;
 mod progress;
 pub mod reader;
+mod rights;
 pub mod run;
 mod schedule;
 mod side;

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::environment::BothClusters;
 use super::progress::progress;
+use super::rights::refuse_lacking;
 use super::work::Activation;
 use crate::kube_api::Cluster;
 use crate::operation::{self, Plan, Report, Status, Waiver};
@@ -102,6 +103,7 @@ impl ActivationSession {
         if plan.work.moves().next().is_none() {
             return Ok(None);
         }
+        refuse_lacking(&self.source, &self.session.api, &plan.work).await?;
         let (mut recorded, holding) = self.begin(plan, Value::Null, PURPOSE).await?;
         self.ui.progress(&format!("operation {}", recorded.operation));
         let outcome = self.carry(&mut recorded, &holding, Heading::Forward(None)).await;
@@ -115,6 +117,7 @@ impl ActivationSession {
         refuse_ended(operation, &known.summary)?;
         self.refuse_other_clusters(&known.plan).await?;
         self.refuse_unknown(&known.plan.work)?;
+        refuse_lacking(&self.source, &self.session.api, &known.plan.work).await?;
         let (mut recorded, holding) = self.take(&Taking { operation, purpose: PURPOSE }).await?;
         let resumed = async {
             refuse_ended(operation, &recorded.summary)?;
@@ -133,6 +136,7 @@ impl ActivationSession {
         let known: Recorded<Activation> = self.read(operation).await?;
         self.refuse_other_clusters(&known.plan).await?;
         self.refuse_unknown(&known.plan.work)?;
+        refuse_lacking(&self.source, &self.session.api, &known.plan.work).await?;
         let taking = Taking { operation, purpose: "move the active objects back to the source" };
         let (mut recorded, holding) = self.take(&taking).await?;
         let back = async {

@@ -97,17 +97,17 @@ fn bits(field: &str, least: u32, most: u32, names: &[&str]) -> Option<u64> {
     };
     let mut found: u64 = 0;
     for part in field.split(',') {
-        let (range, every) = match part.split_once('/') {
+        let (range, step) = match part.split_once('/') {
             Some((range, step)) => (range, Some(step.parse::<u32>().ok().filter(|step| *step > 0)?)),
             None => (part, None),
         };
         let (from, to) = match range.split_once('-') {
             _ if matches!(range, "*" | "?") => (least, most),
-            Some((from, to)) => (number(from)?, number(to)?),
-            None if every.is_some() => (number(range)?, most),
+            Some((low, high)) => (number(low)?, number(high)?),
+            None if step.is_some() => (number(range)?, most),
             None => (number(range)?, number(range)?),
         };
-        let step = usize::try_from(every.unwrap_or(1)).ok()?;
+        let step = usize::try_from(step.unwrap_or(1)).ok()?;
         for number in (from..=to).step_by(step) {
             found |= 1_u64.checked_shl(number)?;
         }
@@ -119,13 +119,13 @@ fn bits(field: &str, least: u32, most: u32, names: &[&str]) -> Option<u64> {
 /// manager, which is usually UTC. Returns `None` if the schedule or the zone is not known here.
 pub(super) fn next(cron_job: &Value, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let mut schedule = text(cron_job, "/spec/schedule").trim();
-    let mut zone_name = text(cron_job, "/spec/timeZone");
+    let mut zone = text(cron_job, "/spec/timeZone");
     for prefix in ["CRON_TZ=", "TZ="] {
         if let Some((named, rest)) = schedule.strip_prefix(prefix).and_then(|rest| rest.split_once(' ')) {
-            (zone_name, schedule) = (named, rest);
+            (zone, schedule) = (named, rest);
         }
     }
-    let zone = match zone_name {
+    let zone = match zone {
         "" | "UTC" | "Etc/UTC" => TimeZone::UTC,
         named => TimeZone::get(named).ok()?,
     };
@@ -136,8 +136,8 @@ pub(super) fn next(cron_job: &Value, now: OffsetDateTime) -> Option<OffsetDateTi
 
 /// Returns the seconds until the next scheduled time.
 pub(super) fn seconds_to_next(cron_job: &Value, now: OffsetDateTime) -> Option<u64> {
-    let next = next(cron_job, now)?;
-    u64::try_from(next.unix_timestamp().saturating_sub(now.unix_timestamp())).ok()
+    let next = next(cron_job, now)?.unix_timestamp();
+    u64::try_from(next.saturating_sub(now.unix_timestamp())).ok()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::cron_job::within;
+use super::cron_job::{suspended_in_both, within};
 use super::side::{ACTIVATION, Side, token_of};
 use super::work::{HandOver, Waits};
 use crate::inventory::text;
@@ -81,11 +81,12 @@ impl Workload<'_> {
         match moved.await {
             Ok(()) => Ok(Applied::Made(self.made(&before, self.is_available(doing).await?))),
             Err(StepFault::Skip(why)) => {
-                let mirror = self.mirror.read().await?;
-                if !is_quiet(&mirror) && token_of(&mirror).0 == before.token {
+                let mirror = self.mirror.find().await?;
+                if mirror.is_some_and(|mirror| !is_quiet(&mirror) && token_of(&mirror).0 == before.token) {
                     return Ok(Applied::Made(self.made(&before, true)));
                 }
-                self.return_to_source(doing, &before).await?;
+                let again = self.return_to_source(doing, &before).await;
+                again.map_err(|fault| suspended_in_both(&why, fault))?;
                 Err(StepFault::Skip(format!("{why}; the workload runs in the source, as before")))
             }
             Err(fault) => Err(fault),
@@ -120,9 +121,8 @@ impl Workload<'_> {
         match moved.await {
             Ok(()) => Ok(Applied::NOTHING),
             Err(StepFault::Skip(why)) if token_of(&mirror).0 == before.token => {
-                self.source.touch(doing, is_quiet).await?;
-                let wanted = (self.wanted, Some(before.token.as_str()));
-                self.wake((&self.source, &self.mirror), doing, wanted).await?;
+                let again = self.return_to_mirror(doing, &before).await;
+                again.map_err(|fault| suspended_in_both(&why, fault))?;
                 Err(StepFault::Skip(format!("{why}; the workload runs in the mirror, as before")))
             }
             Err(fault) => Err(fault),
@@ -130,11 +130,24 @@ impl Workload<'_> {
     }
 
     async fn return_to_source(&self, doing: &Doing<'_, HandOver>, before: &Before) -> Result<(), StepFault> {
-        if !is_quiet(&self.source.read().await?) {
+        if self.source.find().await?.is_none_or(|live| !is_quiet(&live)) {
             return Ok(());
         }
-        self.mirror.touch(doing, is_quiet).await?;
+        if self.mirror.find().await?.is_some() {
+            self.mirror.touch(doing, is_quiet).await?;
+        }
         self.wake((&self.mirror, &self.source), doing, (before.replicas, None)).await
+    }
+
+    async fn return_to_mirror(&self, doing: &Doing<'_, HandOver>, before: &Before) -> Result<(), StepFault> {
+        if self.mirror.find().await?.is_none_or(|live| !is_quiet(&live)) {
+            return Ok(());
+        }
+        if self.source.find().await?.is_some() {
+            self.source.touch(doing, is_quiet).await?;
+        }
+        let wanted = (self.wanted, Some(before.token.as_str()));
+        self.wake((&self.source, &self.mirror), doing, wanted).await
     }
 
     /// Scales the workload to 0, and waits until it has no Pod. Terminating Pods also count, because they can still work.
@@ -182,7 +195,8 @@ impl Workload<'_> {
         doing: &Doing<'_, HandOver>,
         (replicas, token): (i64, Option<&str>),
     ) -> Result<(), StepFault> {
-        if !is_quiet(&from.read().await?) {
+        // An object that does not exist is quiet.
+        if from.find().await?.is_some_and(|live| !is_quiet(&live)) {
             return Err(from.woken());
         }
         let change = |live: &Value| {
