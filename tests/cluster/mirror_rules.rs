@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::Command;
 
 use netsurgeon::mirror::rules::POD_SPECS;
-use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
