@@ -328,6 +328,10 @@ async fn cron_jobs_move_to_the_mirror_and_back() {
     })
     .await;
 
+    // A bookmark proves that the watch has shown every Job.
+    let records = pair.mirror.api.get("/api/v1/namespaces/netsurgeon/configmaps").await.to_string();
+    assert_eq!(records.matches(r#"is_proven\":true"#).count(), moving.len(), "{records}");
+
     // A second activation moves nothing, and the commands for operations know the kind.
     let again = pair.mirror_command("activate --yes -o json").expect(0);
     assert_eq!(again.json()["operations"], json!([]));
