@@ -21,12 +21,11 @@ use time::format_description::well_known::Rfc2822;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ClusterError;
-use super::answer::Answer;
+use super::answer::{Answer, Tried, warnings};
 use super::chain::chain;
 use super::clock::Clock;
 use super::error::{About, excerpt, refusal};
 use super::kinds::Kinds;
-use super::warning::{Tried, warnings};
 
 /// Timeout for opening a connection. This is twice the time of the first two SYN retransmissions (1 s, then 2 s).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(6);

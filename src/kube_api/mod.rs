@@ -45,7 +45,6 @@ mod resource;
 mod server;
 mod shell;
 mod trial;
-mod warning;
 mod yaml_escapes;
 
 use std::collections::BTreeSet;
@@ -56,6 +55,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 
 pub use access::User;
+pub use answer::Tried;
 pub use barrier::{Barrier, BarrierError, BarrierRoute, Crossed, Passage, SilentNode, passing, sentinel};
 pub use clock::Clock;
 pub use dial::dial;
@@ -78,7 +78,6 @@ pub use read_only::ReadOnly;
 pub use replay::Replay;
 pub use resource::{Collection, ObjectRef};
 pub use server::{ApiServer, ApiServerClient, ApiServerLease, Version};
-pub use warning::Tried;
 
 use connection::Connection;
 

@@ -6,9 +6,9 @@ use kube::core::Request;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::answer::Tried;
 use super::connection::{Call, Connection, Verb};
 use super::resource::segment;
-use super::warning::Tried;
 use super::yaml_escapes::as_yaml;
 use super::{Cluster, ClusterError, Collection, MANAGED_BY, ObjectRef};
 

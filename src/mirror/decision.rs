@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::activation::MovedCopies;
-use super::cluster_scoped::CLUSTER_KINDS;
+use super::cluster_kind::CLUSTER_KINDS;
 use super::config::Config;
 use super::copy::{Shape, copy};
 use super::difference::{Change, changes};

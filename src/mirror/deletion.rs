@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::cluster_scoped::DEFINITION;
+use super::cluster_kind::DEFINITION;
 use super::namespace_content::first_object;
 use super::refusal::fault;
 use super::work::Reference;

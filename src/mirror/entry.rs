@@ -4,11 +4,11 @@ use std::sync::PoisonError;
 
 use serde_json::Value;
 
-use super::cluster_scoped::Needs;
+use super::cluster_kind::Needs;
 use super::copy::wish;
 use super::decision::{Around, Decision};
 use super::difference::{Change, is_same};
-use super::left_out::{self, Reason};
+use super::left_out;
 use super::object_write::{self, Written};
 use super::reader::MirrorReader;
 use super::refusal;
@@ -37,12 +37,12 @@ impl MirrorReader {
             ..Entry::new(object)
         };
         match decision {
-            Decision::LeftOut(reason) => refuse(&mut entry, Planned::LeftOut, reason),
+            Decision::LeftOut(reason) => entry.refuse(Planned::LeftOut, reason),
             Decision::Faulty(detail) => {
-                refuse(&mut entry, Planned::LeftOut, left_out::FAULTY_RULE);
+                entry.refuse(Planned::LeftOut, left_out::FAULTY_RULE);
                 entry.detail = Some(detail);
             }
-            Decision::Conflict(reason) => refuse(&mut entry, Planned::Conflict, reason),
+            Decision::Conflict(reason) => entry.refuse(Planned::Conflict, reason),
             Decision::Same => {}
             Decision::Create(manifest) => {
                 entry.action = Planned::Create;
@@ -97,22 +97,17 @@ impl MirrorReader {
         }
         entry.fields = changes.iter().map(Change::field).collect();
         if !is_ours {
-            refuse(entry, Planned::Conflict, left_out::EXISTS);
+            entry.refuse(Planned::Conflict, left_out::EXISTS);
             return Ok(());
         }
         entry.action = Planned::Update;
         match tried {
             Ok((tried, written)) => accepted(entry, tried, written),
-            Err(ClusterError::Conflict { .. }) => refuse(entry, Planned::Conflict, left_out::OTHER_MANAGER),
+            Err(ClusterError::Conflict { .. }) => entry.refuse(Planned::Conflict, left_out::OTHER_MANAGER),
             Err(error) => refused(entry, &error)?,
         }
         Ok(())
     }
-}
-
-pub(super) fn refuse(entry: &mut Entry, action: Planned, reason: Reason) {
-    entry.action = action;
-    (entry.reason, entry.detail) = (Some(reason.code.to_string()), Some(reason.text.to_string()));
 }
 
 /// Notes that the mirror's API server accepts a change.

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::cluster_scoped::DEFINITION;
+use super::cluster_kind::DEFINITION;
 use super::config::Config;
 use super::copy::copy;
 use super::definition::established;

@@ -17,7 +17,8 @@
 //! apply takes a field from another manager.
 
 pub mod activation;
-mod cluster_scoped;
+mod cluster_kind;
+mod cluster_object;
 pub mod config;
 pub mod config_file;
 mod copy;

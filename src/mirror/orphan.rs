@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::entry::{refuse, refused};
+use super::entry::refused;
 use super::left_out;
 use super::reader::MirrorReader;
 use super::work::{DryRun, Entry, KindLeftOut, Planned, Reference};
@@ -44,7 +44,7 @@ impl MirrorReader {
                     Err(error) => refused(&mut entry, &error)?,
                 }
             } else {
-                refuse(&mut entry, Planned::Conflict, left_out::TERMINATING);
+                entry.refuse(Planned::Conflict, left_out::TERMINATING);
             }
             found.push(entry);
         }

@@ -8,11 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::activation::MovedCopies;
-use super::cluster_scoped::{Definitions, Needs};
+use super::cluster_kind::Needs;
 use super::config::Config;
 use super::decision::{Around, KindPair, pairs};
 use super::difference::{Change, is_same};
-use super::entry::refuse;
 use super::ledger::Created;
 use super::left_out::{self, Reason};
 use super::namespace_choice::refuse_namespaces;
@@ -53,6 +52,9 @@ pub struct MirrorReader {
     /// What the copied objects refer to, collected while they are read.
     pub(super) needs: Mutex<Needs>,
 }
+
+/// Definitions of kinds that the mirror does not serve, by the name of the kind (`GROUP/PLURAL`).
+pub(super) type Definitions = BTreeMap<String, Value>;
 
 /// What the mirror has, or gets before the objects of the namespaces.
 struct Existing {
@@ -333,7 +335,7 @@ impl MirrorReader {
         let entry = |found: ObjectMeta| {
             let object = reference(pair, Some(namespace), found.name.as_deref().unwrap_or_default());
             let mut entry = Entry { uid: found.uid.unwrap_or_default(), ..Entry::new(object) };
-            refuse(&mut entry, Planned::LeftOut, reason);
+            entry.refuse(Planned::LeftOut, reason);
             entry
         };
         Ok(found.into_iter().filter(is_to_name).map(entry).collect())

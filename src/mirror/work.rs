@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::config::Config;
 use super::copy::Shape;
+use super::left_out::Reason;
 use super::order::{LEVELS, level};
 use crate::kube_api::ObjectRef;
 use crate::operation::{Action, Effect, NoWait, OperationKind, Stage, Step, StepId, Work};
@@ -222,6 +223,12 @@ impl OperationKind for Mirror {
 }
 
 impl Entry {
+    /// Notes that the object is not changed.
+    pub(super) fn refuse(&mut self, action: Planned, reason: Reason) {
+        self.action = action;
+        (self.reason, self.detail) = (Some(reason.code.to_string()), Some(reason.text.to_string()));
+    }
+
     /// Returns an entry of an object that is the same in both clusters.
     pub(super) fn new(object: Reference) -> Self {
         Self {

@@ -245,6 +245,7 @@ async fn rules_change_every_copy() {
     let operation = applied.json()["operation"].as_str().expect("an id").to_owned();
     copies_follow_the_rules(&pair).await;
     passive_workload_is_verified(&pair).await;
+    passive_objects_are_found_in_renamed_namespaces(&pair);
     let verified = pair.run(&format!("verify --plan {} -o json", pair.plan)).expect(0);
     let (again, _) = plan(&pair, &config);
     assert_eq!(actions(&again).keys().collect::<Vec<_>>(), ["left-out", "same"], "{again}");
@@ -331,6 +332,24 @@ async fn passive_workload_is_verified(pair: &Pair) {
     says(&pair.run("verify").expect(3).out, &["StatefulSet shop/cache", "active, must be passive"]);
     pair.mirror.api.merge(path, &json!({"spec": {"replicas": 0}})).await;
     pair.run("verify").expect(0);
+}
+
+/// An activation finds the copies in the namespaces with other names.
+fn passive_objects_are_found_in_renamed_namespaces(pair: &Pair) {
+    let planned = pair.run("activate --dry-run -o json").expect(0).json();
+    let found: Vec<String> = planned["objects"]
+        .as_array()
+        .expect("objects")
+        .iter()
+        .map(|one| {
+            let of = |field: &str| one[field].as_str().expect("a text").to_owned();
+            [of("name"), of("action"), of("namespace"), of("mirror_namespace")].join(" ")
+        })
+        .collect();
+    assert_eq!(
+        found,
+        ["nightly move pay pay-green", "worker move shop shop-green", "cache move shop shop-green"]
+    );
 }
 
 /// Other credentials are an update, which names the field and not its value. A recorded plan does not read the file.

@@ -184,6 +184,18 @@ fn describe(plan: &Plan<Mirror>) -> String {
     table(["OBJECT", "ACTION", "DRY RUN", "NOTE"], shown.map(row))
 }
 
+/// Returns how many changes the mirror's API server has checked.
+fn dry_run_summary(work: &Mirror) -> String {
+    let of = |result| work.dry_runs(result);
+    let checked = format!("dry run: {} accepted, {} refused", of(DryRun::Accepted), of(DryRun::Refused));
+    match of(DryRun::Unchecked) {
+        0 => checked,
+        unchecked => {
+            format!("{checked}, {unchecked} not checked, because their namespace or kind does not exist yet")
+        }
+    }
+}
+
 /// Returns a summary of a plan.
 fn summary(plan: &Plan<Mirror>) -> String {
     let work = &plan.work;
@@ -193,12 +205,7 @@ fn summary(plan: &Plan<Mirror>) -> String {
         Planned::ALL.into_iter().map(|action| format!("{} {}", of(action), action.name())).collect();
     let mut lines = vec![
         format!("namespaces {}: {}", work.namespaces.join(", "), counted_actions.join(", ")),
-        format!(
-            "dry run: {} accepted, {} refused, {} not checked, because their namespace or kind does not exist yet",
-            work.dry_runs(DryRun::Accepted),
-            work.dry_runs(DryRun::Refused),
-            work.dry_runs(DryRun::Unchecked)
-        ),
+        dry_run_summary(work),
     ];
     let passive = || work.objects.iter().filter(|entry| entry.passive.is_some());
     let workloads = passive().filter(|entry| entry.shape.is_passive).count();

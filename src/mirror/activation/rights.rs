@@ -40,11 +40,12 @@ const OF_WORKLOADS: [(&str, [Need; 4]); 2] = [
     ),
 ];
 
-/// Returns the permissions that a plan needs, each with its namespace.
-fn needs(work: &Activation) -> BTreeSet<(String, Need)> {
+/// Returns the permissions that a plan needs in the source, or in the mirror, each with its namespace.
+fn needs(work: &Activation, is_of_mirror: bool) -> BTreeSet<(String, Need)> {
     let mut found = BTreeSet::new();
     for entry in work.moves() {
-        let namespace = entry.object.namespace.clone().unwrap_or_default();
+        let renamed = entry.mirror_namespace.clone().filter(|_| is_of_mirror);
+        let namespace = renamed.or_else(|| entry.object.namespace.clone()).unwrap_or_default();
         let of_kind = OF_WORKLOADS.iter().find(|(kind, _)| *kind == entry.object.resource);
         let needs: &[Need] = of_kind.map_or(&OF_CRON_JOBS, |(_, needs)| needs);
         found.extend(needs.iter().map(|need| (namespace.clone(), *need)));
@@ -58,10 +59,9 @@ pub(super) async fn refuse_lacking(
     mirror: &Cluster,
     work: &Activation,
 ) -> Result<(), Failure> {
-    let needs = needs(work);
-    for (cluster, api) in [("source", source), ("mirror", mirror)] {
+    for (cluster, api, is_of_mirror) in [("source", source, false), ("mirror", mirror, true)] {
         let mut lacking = Vec::new();
-        for (namespace, (verb, group, resource)) in &needs {
+        for (namespace, (verb, group, resource)) in &needs(work, is_of_mirror) {
             if !api.may(verb, (group, resource), Some(namespace)).await? {
                 lacking.push(format!("{verb} {resource} in `{namespace}`"));
             }

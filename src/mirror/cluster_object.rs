@@ -1,0 +1,139 @@
+//! Objects without a namespace that the copied objects need ([`super::cluster_kind`]).
+
+use serde_json::Value;
+
+use super::cluster_kind::{
+    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ClusterKind, DEFINITION, PRIORITY_CLASS, binds_one_of, why_not,
+};
+use super::decision::{Around, KindPair};
+use super::reader::{Definitions, MirrorReader};
+use super::refusal::is_of_object;
+use super::work::{Entry, KindLeftOut, Planned, Reference};
+use crate::inventory::text;
+use crate::kube_api::{ClusterError, Collection};
+use crate::session::Failure;
+
+impl MirrorReader {
+    /// Returns the definitions in the source of kinds that the mirror does not serve. Leaves out definitions that the user is not
+    /// allowed to read: their objects then cannot be copied.
+    pub(super) async fn definitions(
+        &self,
+        kinds: &[KindPair],
+        left_out: &[KindLeftOut],
+    ) -> Result<Definitions, Failure> {
+        let mut found = Definitions::new();
+        let is_excluded = left_out.iter().any(|one| one.resource == DEFINITION.0);
+        for pair in kinds.iter().filter(|pair| !pair.is_served && !is_excluded) {
+            let name = format!("{}.{}", pair.kind.plural, pair.kind.group);
+            let reference = reference(DEFINITION, &name);
+            let object = reference.object();
+            match tokio::try_join!(self.source.get(&object), self.mirror.get(&object)) {
+                // If the mirror has a definition, it does not serve the version of the source.
+                Ok((Some(definition), None)) => drop(found.insert(pair.resource.clone(), definition)),
+                Ok(_) => {}
+                Err(error) if is_of_object(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        found.retain(|_, definition| why_not(DEFINITION.0, definition, &[]).is_none());
+        Ok(found)
+    }
+
+    /// Adds the objects without a namespace that the objects of a plan need. `definitions`: of kinds that the mirror does not serve.
+    pub(super) async fn add_cluster_scoped(
+        &self,
+        objects: &mut Vec<Entry>,
+        left_out: &mut Vec<KindLeftOut>,
+        (around, definitions): (&Around, &Definitions),
+    ) -> Result<(), Failure> {
+        let is_used = |kind: &str| {
+            objects.iter().any(|entry| entry.action.is_copied() && entry.object.resource == kind)
+        };
+        let used = definitions.iter().filter(|(kind, _)| is_used(kind));
+        let used: Vec<Value> = used.map(|(_, definition)| definition.clone()).collect();
+        self.add(objects, DEFINITION, used, around).await?;
+        let of_accounts =
+            |binding: Value| binds_one_of(&binding, &self.options.namespaces).then_some(binding);
+        if !is_excluded(CLUSTER_ROLE_BINDING, left_out) {
+            let bindings = Collection::new(CLUSTER_ROLE_BINDING.1, CLUSTER_ROLE_BINDING.2, None);
+            let found = self.source.list_as(&bindings, &of_accounts).await;
+            let found = or_left_out(found, CLUSTER_ROLE_BINDING, left_out)?.unwrap_or_default();
+            self.add(objects, CLUSTER_ROLE_BINDING, found, around).await?;
+        }
+        let needs = self.needs();
+        for (kind, names) in [(PRIORITY_CLASS, needs.priority_classes), (CLUSTER_ROLE, needs.cluster_roles)] {
+            let mut found = Vec::new();
+            let names = names.into_iter().filter(|_| !is_excluded(kind, left_out)).collect::<Vec<_>>();
+            for name in names {
+                let one = self.source.get(&reference(kind, &name).object()).await;
+                found.extend(or_left_out(one, kind, left_out)?.flatten());
+            }
+            self.add(objects, kind, found, around).await?;
+        }
+        Ok(())
+    }
+
+    async fn add(
+        &self,
+        objects: &mut Vec<Entry>,
+        kind: ClusterKind,
+        found: Vec<Value>,
+        around: &Around,
+    ) -> Result<(), Failure> {
+        for mut object in found {
+            // The items of a list have no `kind` or `apiVersion`.
+            if let Some(fields) = object.as_object_mut() {
+                fields.insert("apiVersion".to_string(), kind.1.into());
+                fields.insert("kind".to_string(), kind.2.into());
+            }
+            let reference = reference(kind, text(&object, "/metadata/name"));
+            let entry = if let Some(reason) = why_not(kind.0, &object, &self.options.namespaces) {
+                let uid = text(&object, "/metadata/uid").to_string();
+                let mut entry = Entry { uid, ..Entry::new(reference) };
+                entry.refuse(Planned::LeftOut, reason);
+                entry
+            } else {
+                let live = match self.mirror.get(&reference.object()).await {
+                    Err(error) if is_of_object(&error) => None,
+                    found => found?,
+                };
+                self.entry(reference, &object, live.as_ref(), around, true).await?
+            };
+            objects.push(entry);
+        }
+        Ok(())
+    }
+}
+
+fn is_excluded(kind: ClusterKind, left_out: &[KindLeftOut]) -> bool {
+    left_out.iter().any(|one| one.resource == kind.0)
+}
+
+fn reference((resource, api_version, kind): ClusterKind, name: &str) -> Reference {
+    Reference {
+        resource: resource.to_string(),
+        api_version: api_version.to_string(),
+        kind: kind.to_string(),
+        namespace: None,
+        name: name.to_string(),
+    }
+}
+
+/// Notes that a kind could not be read, unless the error concerns other kinds as well.
+fn or_left_out<T>(
+    found: Result<T, ClusterError>,
+    kind: ClusterKind,
+    left_out: &mut Vec<KindLeftOut>,
+) -> Result<Option<T>, Failure> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_of_object(&error) => {
+            let (resource, reason) = (kind.0.to_string(), error.to_string());
+            if !left_out.iter().any(|known| known.resource == resource) {
+                left_out.push(KindLeftOut { resource, reason });
+            }
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
