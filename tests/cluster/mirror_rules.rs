@@ -93,8 +93,8 @@ fn access_and_traffic() -> Vec<(Value, &'static str, &'static str)> {
     ingress["metadata"]["annotations"] =
         json!({"external-dns.alpha.kubernetes.io/hostname": "www.example.com"});
     let secrets = json!({"imagePullSecrets": [{"name": "keys"}]});
-    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
-    let binding = json!({"roleRef": role, "subjects": subjects});
+    let viewer = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
+    let binding = json!({"roleRef": viewer, "subjects": subjects});
     let policy =
         json!({"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"from": [pay_selector]}]});
     let service = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});

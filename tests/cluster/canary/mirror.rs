@@ -35,6 +35,8 @@ pub async fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     let copied = mirror.api.get("/api/v1/namespaces/default/secrets/sealed").await;
     assert!(copied["data"]["password"].is_string(), "the Secret is copied");
     search_etcd(stage, mirror.etcd.client().await, &SECRETS).await;
+    everyway(stage, ran, &format!("mirror activate --yes {to}"));
+    everyway(stage, ran, &format!("mirror deactivate --yes {to}"));
     everyway(stage, ran, &format!("mirror teardown --yes {to}"));
     search_etcd(stage, mirror.etcd.client().await, &[]).await;
 }
