@@ -255,11 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn object_is_applied_only_by_its_manager() {
+    fn object_is_written_only_by_its_manager() {
         assert!(is_applied(&applied(json!({}), &json!({}))));
-        assert!(!is_applied(
-            &json!({"metadata": {"managedFields": [{"manager": MANAGER, "operation": "Update"}]}})
-        ));
+        let written = |manager: &str| json!({"metadata": {"managedFields": [{"manager": manager, "operation": "Update"}]}});
+        assert!(is_applied(&written(MANAGER)), "server-side apply refused the object");
+        assert!(!is_applied(&written("kubectl-edit")));
         assert!(!is_applied(&json!({"metadata": {"labels": {"manager": MANAGER}}})));
     }
 
