@@ -143,30 +143,6 @@ impl Cluster {
         self.patch(object, &PatchParams::default(), &Patch::Merge(change)).await
     }
 
-    /// Changes an object with a JSON merge patch, under the name of a field manager.
-    pub async fn merge_as(
-        &self,
-        object: &ObjectRef<'_>,
-        change: &Value,
-        manager: &str,
-    ) -> Result<Value, ClusterError> {
-        let field_manager = Some(manager.to_string());
-        self.patch(object, &PatchParams { field_manager, ..PatchParams::default() }, &Patch::Merge(change))
-            .await
-    }
-
-    /// Sends [`Self::merge_as`] as a dry run.
-    pub async fn try_merge_as(
-        &self,
-        object: &ObjectRef<'_>,
-        change: &Value,
-        manager: &str,
-    ) -> Result<Tried, ClusterError> {
-        let field_manager = Some(manager.to_string());
-        let options = PatchParams { field_manager, dry_run: true, ..PatchParams::default() };
-        self.try_patch(object, &options, &Patch::Merge(change)).await
-    }
-
     /// Creates or changes an object to match a manifest (server-side apply with the field manager `netsurgeon`). netsurgeon takes
     /// over fields of other managers. Fields that netsurgeon owned before and that are not in the manifest are removed.
     pub async fn apply(&self, manifest: &Value) -> Result<Value, ClusterError> {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::lists::Keep;
-use super::{Cluster, ClusterError, Collection, FieldApply, ObjectRef, ServedKinds, Tried};
+use super::{Cluster, ClusterError, Collection, FieldApply, GuardedChange, ObjectRef, ServedKinds, Tried};
 
 /// A client for the API of one cluster that only reads. It can send dry runs, which store nothing.
 #[derive(Clone)]
@@ -65,14 +65,13 @@ impl ReadOnly {
         self.0.try_create_as(manifest, manager).await
     }
 
-    /// Sends a merge patch as a dry run, see [`Cluster::try_merge_as`].
-    pub async fn try_merge_as(
+    /// Sends a change as a dry run, see [`Cluster::try_change`].
+    pub async fn try_change(
         &self,
         object: &ObjectRef<'_>,
-        change: &Value,
-        manager: &str,
+        guarded: GuardedChange<'_>,
     ) -> Result<Tried, ClusterError> {
-        self.0.try_merge_as(object, change, manager).await
+        self.0.try_change(object, guarded).await
     }
 
     /// Sends a delete request as a dry run, see [`Cluster::try_delete`].

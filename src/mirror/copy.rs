@@ -4,11 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::activation::MovedCopy;
-use super::rules::{RuleFault, Rules, WANTED, has_replicas, make_passive};
+use super::rules::{RuleFault, Rules, has_replicas, make_passive};
 use super::strip::strip;
-
-/// The annotation that contains whether the source has suspended a CronJob. The copy is always suspended.
-pub(super) const SUSPEND: &str = "mirror.netsurgeon.io/suspend";
+use super::wish;
 
 /// What changes the copy of an object, in addition to the object itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,10 +59,10 @@ pub(super) fn is_active(kind: &str, live: &Value, shape: Shape) -> Option<bool> 
 }
 
 /// Returns what an object that is passive in the mirror gets when it becomes active; `None` for other objects.
-pub(super) fn wish(kind: &str, object: &Value, shape: Shape, rules: Rules<'_>) -> Option<Value> {
+pub(super) fn wished(kind: &str, object: &Value, shape: Shape, rules: Rules<'_>) -> Option<Value> {
     if shape.is_passive {
         let copy = copy(kind, object, shape, rules).ok()?;
-        let wanted = copy.pointer("/metadata/annotations").and_then(|all| all.get(WANTED))?;
+        let wanted = copy.pointer("/metadata/annotations").and_then(|all| all.get(wish::REPLICAS))?;
         return Some(json!({"replicas": wanted.as_str()?.parse::<u64>().ok()?}));
     }
     (kind == "batch/cronjobs").then(|| json!({"suspend": is_suspended(object)}))
@@ -76,15 +74,7 @@ fn is_suspended(object: &Value) -> bool {
 
 fn suspend(copy: &mut Value) {
     let wanted = is_suspended(copy).to_string();
-    if let Some(spec) = copy.pointer_mut("/spec").and_then(Value::as_object_mut) {
-        spec.insert("suspend".to_string(), true.into());
-    }
-    if let Some(metadata) = copy.pointer_mut("/metadata").and_then(Value::as_object_mut) {
-        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-        if let Some(annotations) = annotations.as_object_mut() {
-            annotations.insert(SUSPEND.to_string(), wanted.into());
-        }
-    }
+    wish::set(copy, ("suspend", true.into()), (wish::SUSPEND, wanted));
 }
 
 #[cfg(test)]
@@ -99,7 +89,7 @@ mod tests {
     }
 
     fn wish(kind: &str, object: &Value, shape: Shape) -> Option<Value> {
-        super::wish(kind, object, shape, Rules { config: &Config::default(), uses: &Uses::default() })
+        super::wished(kind, object, shape, Rules { config: &Config::default(), uses: &Uses::default() })
     }
 
     #[test]
@@ -109,7 +99,7 @@ mod tests {
                 json!({"metadata": {"name": "a"}, "spec": {"schedule": "* * * * *", "suspend": suspend}});
             let copied = copy("batch/cronjobs", &object, Shape::default());
             assert_eq!(copied["spec"]["suspend"], true);
-            assert_eq!(copied["metadata"]["annotations"], json!({SUSPEND: wanted.to_string()}));
+            assert_eq!(copied["metadata"]["annotations"], json!({(wish::SUSPEND): wanted.to_string()}));
             assert_eq!(wish("batch/cronjobs", &object, Shape::default()), Some(json!({"suspend": wanted})));
             assert_eq!(is_active("batch/cronjobs", &copied, Shape::default()), Some(false));
             assert_eq!(is_active("batch/cronjobs", &object, Shape::default()), Some(!wanted));
@@ -138,7 +128,7 @@ mod tests {
             let shape = Shape { is_passive: true, is_scaled, ..Shape::default() };
             let copied = copy("apps/deployments", &object, shape);
             assert_eq!(copied["spec"]["replicas"], 0);
-            assert_eq!(copied["metadata"]["annotations"], json!({WANTED: wanted.to_string()}));
+            assert_eq!(copied["metadata"]["annotations"], json!({(wish::REPLICAS): wanted.to_string()}));
             assert_eq!(wish("apps/deployments", &object, shape), Some(json!({"replicas": wanted})));
             assert_eq!(is_active("apps/deployments", &copied, shape), Some(false));
             assert_eq!(is_active("apps/deployments", &object, shape), Some(true));

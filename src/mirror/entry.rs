@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use serde_json::Value;
 
 use super::cluster_kind::Needs;
-use super::copy::wish;
+use super::copy::wished;
 use super::decision::{Around, Decision};
 use super::difference::{Change, is_same};
 use super::left_out;
@@ -58,7 +58,7 @@ impl MirrorReader {
         if entry.action.is_copied() {
             entry.passive = match entry.shape.moved {
                 Some(_) => None,
-                None => wish(&entry.object.resource, found, entry.shape, around.rules()),
+                None => wished(&entry.object.resource, found, entry.shape, around.rules()),
             };
             self.needs.lock().unwrap_or_else(PoisonError::into_inner).add(&entry.object.resource, found);
         }

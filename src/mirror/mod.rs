@@ -42,6 +42,7 @@ pub mod rules;
 pub mod run;
 mod strip;
 pub mod verify;
+mod wish;
 mod work;
 
 pub use copy::Shape;

@@ -5,11 +5,13 @@
 //! field that was written in this way belongs to another entry of `managedFields`, so a later apply of it conflicts with netsurgeon
 //! itself, and the field is changed in the same way again.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::difference::{Change, MANAGER};
 use crate::inventory::text;
-use crate::kube_api::{Cluster, ClusterError, FieldApply, ObjectRef, ReadOnly, Replaces, Tried};
+use crate::kube_api::{
+    Cluster, ClusterError, FieldApply, GuardedChange, ObjectRef, ReadOnly, Replaces, Tried,
+};
 
 /// How an object is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +55,8 @@ pub(super) async fn change(
     let options = FieldApply { manager: MANAGER, replaces: Replaces::Version(version) };
     match mirror.apply_fields(manifest, options).await {
         Err(error) if is_to_patch(&error) => {
-            mirror.merge_as(&ObjectRef::of(manifest)?, &merge_patch(changes, version), MANAGER).await
+            let change = merge_patch(changes);
+            mirror.change(&ObjectRef::of(manifest)?, guarded(version, &change)).await
         }
         made => made,
     }
@@ -68,8 +71,8 @@ pub(super) async fn try_change(
     let options = FieldApply { manager: MANAGER, replaces: Replaces::Anything };
     match mirror.try_apply_fields(manifest, options).await {
         Err(error) if is_to_patch(&error) => {
-            let patch = merge_patch(changes, text(live, "/metadata/resourceVersion"));
-            let tried = mirror.try_merge_as(&ObjectRef::of(manifest)?, &patch, MANAGER).await;
+            let (version, change) = (text(live, "/metadata/resourceVersion"), merge_patch(changes));
+            let tried = mirror.try_change(&ObjectRef::of(manifest)?, guarded(version, &change)).await;
             tried.map(|tried| (tried, Written::WithoutApply))
         }
         tried => tried.map(|tried| (tried, Written::Applied)),
@@ -97,9 +100,13 @@ fn is_with_ourselves(reason: &str) -> bool {
     managers.peek().is_some() && managers.all(|manager| manager.split('"').next() == Some(MANAGER))
 }
 
+fn guarded<'a>(version: &'a str, change: &'a Value) -> GuardedChange<'a> {
+    GuardedChange { manager: MANAGER, subresource: None, version, change }
+}
+
 /// Returns a JSON merge patch (RFC 7386) that sets fields.
-fn merge_patch(changes: &[Change], version: &str) -> Value {
-    let mut patch = json!({"metadata": {"resourceVersion": version}});
+fn merge_patch(changes: &[Change]) -> Value {
+    let mut patch = Value::Object(Map::new());
     for change in changes {
         let Some((last, parents)) = change.path.split_last() else { continue };
         let mut place = &mut patch;
@@ -116,6 +123,8 @@ fn merge_patch(changes: &[Change], version: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -131,10 +140,10 @@ mod tests {
             change(&["metadata", "labels", "a/b"], None),
         ];
         let expected = json!({
-            "metadata": {"resourceVersion": "7", "labels": {"a/b": null}},
+            "metadata": {"labels": {"a/b": null}},
             "spec": {"replicas": 3, "template": {"x": [1]}},
         });
-        assert_eq!(merge_patch(&changes, "7"), expected);
+        assert_eq!(merge_patch(&changes), expected);
     }
 
     #[test]

@@ -11,11 +11,11 @@ use super::environment::Clusters;
 use super::progress::progress;
 use super::work::Mirror;
 use crate::kube_api::ReadOnly;
-use crate::operation::{self, Plan, Report, Status, Waiver};
+use crate::operation::{self, Plan, Report, Status};
 use crate::session::progress::SharedProgress;
 use crate::session::{
     Arrival, ClusterSession, EndOfRun, ExitKind, Failure, Heading, Holding, Recorded, Taking, refuse_ended,
-    status_hint,
+    stopped_before_end,
 };
 
 /// A session that runs a mirror operation.
@@ -74,17 +74,6 @@ impl MirrorSession {
             Some(subject) => Err(Failure::usage(format!("the operation changes no object `{subject}`"))
                 .hint("`netsurgeon operation show ID` lists the steps: a subject is a step without `copy/` or `delete/`")),
         }
-    }
-
-    async fn give_up(
-        &self,
-        recorded: &mut Recorded<Mirror>,
-        holding: &Holding,
-        back: bool,
-    ) -> Result<(), Failure> {
-        let waiver = |subject: &String| Waiver::of(subject, back, "", self.now());
-        let waivers: Vec<Waiver> = self.given_up.iter().map(waiver).collect();
-        if waivers.is_empty() { Ok(()) } else { holding.give_up(recorded, &waivers).await }
     }
 
     /// Fails if the plan is not for this source and this mirror.
@@ -155,13 +144,13 @@ impl MirrorSession {
     }
 
     async fn forward(&self, recorded: &mut Recorded<Mirror>, holding: &Holding) -> Result<Report, Failure> {
-        self.give_up(recorded, holding, false).await?;
+        holding.give_up_subjects(recorded, &self.given_up, false).await?;
         self.carry(recorded, holding, Heading::Forward(None)).await
     }
 
     async fn back(&self, recorded: &mut Recorded<Mirror>, holding: &Holding) -> Result<Report, Failure> {
         refuse_active(&self.session.api, recorded).await?;
-        self.give_up(recorded, holding, true).await?;
+        holding.give_up_subjects(recorded, &self.given_up, true).await?;
         self.carry(recorded, holding, Heading::Back).await
     }
 
@@ -198,16 +187,10 @@ impl EndOfRun<Mirror> for MirrorSession {
     }
 
     fn stopped(&self, recorded: &Recorded<Mirror>, failure: operation::RunFailure, _: bool) -> Failure {
-        stopped(failure, &recorded.operation)
+        stopped_before_end(failure, &recorded.operation)
     }
 }
 
 fn purpose(work: &Mirror) -> String {
     format!("copy the namespaces {} to the mirror", work.namespaces.join(", "))
-}
-
-/// Returns the error for an operation that stopped before its end.
-fn stopped(failure: operation::RunFailure, operation: &str) -> Failure {
-    let kind = if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck };
-    Failure::from(failure).kind(kind).hint(status_hint(operation))
 }

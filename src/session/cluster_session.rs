@@ -280,6 +280,19 @@ impl Holding {
         Ok(())
     }
 
+    /// Records that the operator gives these subjects up, in one direction. Nothing is written if there are none.
+    pub async fn give_up_subjects<W>(
+        &self,
+        recorded: &mut Recorded<W>,
+        subjects: &[String],
+        back: bool,
+    ) -> Result<(), Failure> {
+        let now = Ambient::now(self.api.clock());
+        let waivers: Vec<Waiver> =
+            subjects.iter().map(|subject| Waiver::of(subject, back, "", now)).collect();
+        if waivers.is_empty() { Ok(()) } else { self.give_up(recorded, &waivers).await }
+    }
+
     /// Releases the operation lease, and returns the outcome unchanged.
     pub async fn release<T>(self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         release_cluster(self.lock).await;

@@ -5,6 +5,7 @@ use super::base::SessionBase;
 use super::failure::{ExitKind, Failure};
 use super::gates::{Gatekeeper, OnFailure};
 use super::metrics::Counted;
+use super::refusals::status_hint;
 use super::{Session, etcd_silence};
 use crate::operation::{
     self, Ambient, Checkpoint, Closed, ClusterLock, Environment, Executor, Journal, Ledger, Lock, Observer,
@@ -179,8 +180,18 @@ pub fn rolled_back(closed: &Closed, report: &Report, again: &str, restored: &str
 /// `None` if the record does not change, because another process runs the operation now, or the run was refused.
 pub fn record_of_stop(failure: &operation::RunFailure) -> Option<(Status, RunEnd)> {
     let (status, manual_step) = status_after(failure)?;
-    let exit = if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck };
+    let exit = exit_of_stop(failure);
     Some((status, RunEnd { manual_step, ..RunEnd::because(why_stopped(failure), exit.code()) }))
+}
+
+/// Returns the error for an operation that stopped before its end, with the hint how to continue.
+pub fn stopped_before_end(failure: operation::RunFailure, operation: &str) -> Failure {
+    let kind = exit_of_stop(&failure);
+    Failure::from(failure).kind(kind).hint(status_hint(operation))
+}
+
+fn exit_of_stop(failure: &operation::RunFailure) -> ExitKind {
+    if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck }
 }
 
 /// Returns why a run stopped before its target, as text for the journal.

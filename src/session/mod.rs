@@ -30,7 +30,7 @@ mod under_way;
 pub use base::{SessionBase, Settings, show};
 pub use cluster_session::{ClusterSession, EndOfRun, Holding};
 pub use connection::{Api, Connect, LiveEtcd, Session, is_leased};
-pub use execute::{Arrival, Heading, Subject, record_of_stop, rolled_back};
+pub use execute::{Arrival, Heading, Subject, record_of_stop, rolled_back, stopped_before_end};
 pub use failure::{ExitKind, Failure};
 pub use lease::{LeaseTerms, Taking, release};
 pub use manual_steps::confirm_only;

@@ -178,13 +178,7 @@ async fn namespace_is_copied_verified_and_removed() {
     nothing_changed_and_changes_are_updated(&pair).await;
     pair.run(&format!("teardown {operation} --yes")).expect(0);
     pair.operation(&format!("forget {operation} --yes")).expect(0);
-    wait_until("the mirror has the objects that it had before", PATIENCE, async || {
-        let now = stored(&pair.mirror).await;
-        let differ = |key: &&String| now.get(*key) != before.get(*key);
-        let keys: Vec<String> = now.keys().chain(before.keys()).filter(differ).cloned().collect();
-        if keys.is_empty() { Ok(()) } else { Err(keys.join(", ")) }
-    })
-    .await;
+    pair.mirror_is(&before).await;
 }
 
 /// Checks the content of copies.

@@ -63,6 +63,17 @@ impl Pair {
         self.run(&format!("apply --plan {} --yes -o json", self.plan))
     }
 
+    /// Waits until the mirror has exactly these stored objects.
+    pub async fn mirror_is(&self, before: &BTreeMap<String, Vec<u8>>) {
+        wait_until("the mirror has the objects that it had before", PATIENCE, async || {
+            let now = stored(&self.mirror).await;
+            let differ = |key: &&String| now.get(*key) != before.get(*key);
+            let keys: Vec<String> = now.keys().chain(before.keys()).filter(differ).cloned().collect();
+            if keys.is_empty() { Ok(()) } else { Err(keys.join(", ")) }
+        })
+        .await;
+    }
+
     pub async fn create(&self, objects: &[Value]) {
         for object in objects {
             self.source.api.create(object).await;

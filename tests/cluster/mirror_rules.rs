@@ -9,8 +9,7 @@ use netsurgeon::mirror::rules::POD_SPECS;
 
 use serde_json::{Value, json};
 
-use super::mirror_pair::{PATIENCE, Pair, actions, stored};
-use super::rig::process::wait_until;
+use super::mirror_pair::{Pair, actions, stored};
 use super::rig::run::says;
 
 /// A value that only the Secrets of the mirror may contain.
@@ -260,20 +259,14 @@ async fn rules_change_every_copy() {
     changed_credentials_are_an_update(&pair, &config).await;
 
     pair.run(&format!("teardown {operation} --yes")).expect(0);
-    everything_is_removed(&pair, before).await;
+    everything_is_removed(&pair, &before).await;
 }
 
-async fn everything_is_removed(pair: &Pair, before: BTreeMap<String, Vec<u8>>) {
+async fn everything_is_removed(pair: &Pair, before: &BTreeMap<String, Vec<u8>>) {
     for listed in pair.operation("list -o json").expect(0).json()["operations"].as_array().expect("a list") {
         pair.operation(&format!("forget {} --yes", listed["operation"].as_str().expect("an id"))).expect(0);
     }
-    wait_until("the mirror has the objects that it had before", PATIENCE, async || {
-        let now = stored(&pair.mirror).await;
-        let differ = |key: &&String| now.get(*key) != before.get(*key);
-        let keys: Vec<String> = now.keys().chain(before.keys()).filter(differ).cloned().collect();
-        if keys.is_empty() { Ok(()) } else { Err(keys.join(", ")) }
-    })
-    .await;
+    pair.mirror_is(before).await;
 }
 
 async fn copies_follow_the_rules(pair: &Pair) {

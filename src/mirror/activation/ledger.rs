@@ -1,13 +1,13 @@
 //! The copies of mirror operations, and which of them an activation has moved, from the records in the mirror.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::work::{Activation, Entry, KIND};
 use crate::kube_api::Cluster;
-use crate::mirror::ledger::{created_uid, of_operation};
-use crate::mirror::{KIND as MIRROR, Mirror, Reference};
+use crate::mirror::ledger::{created, of_operation};
+use crate::mirror::{Mirror, Reference};
 use crate::operation::{ClusterRecord, Record, State, Status};
 use crate::session::{Failure, Recorded};
 
@@ -41,30 +41,10 @@ pub(super) async fn copied(
     mirror: &Cluster,
     kinds: &[&str],
 ) -> Result<(Vec<Copied>, Vec<(String, String)>), Failure> {
-    let id = mirror.identity().await?;
-    let (mut found, mut unread) = (BTreeMap::new(), Vec::new());
-    for listed in ClusterRecord::list(mirror).await? {
-        if listed.cluster != id || listed.summary.kind != MIRROR {
-            continue;
-        }
-        let recorded = match Recorded::<Mirror>::read_of(mirror, &listed.operation, &id).await {
-            Ok(recorded) => recorded,
-            Err(failure) => {
-                unread.push((listed.operation, failure.to_string()));
-                continue;
-            }
-        };
-        let of_kind = recorded.plan.work.objects.iter();
-        for entry in of_kind.filter(|entry| kinds.contains(&entry.object.resource.as_str())) {
-            let record = recorded.journal.find(&entry.step());
-            let record = record.filter(|record| record.state != State::UndoDone);
-            if let Some(uid) = record.and_then(|record| created_uid(record.made.as_deref()?)) {
-                let (object, copy) = (entry.object.clone(), recorded.plan.work.target(&entry.object));
-                found.insert(uid.clone(), Copied { object, copy, mirror_uid: uid });
-            }
-        }
-    }
-    let mut found: Vec<Copied> = found.into_values().collect();
+    let (created, unread) = created(mirror).await?;
+    let of_kind = created.into_iter().filter(|(_, (object, _))| kinds.contains(&object.resource.as_str()));
+    let mut found: Vec<Copied> =
+        of_kind.map(|(mirror_uid, (object, copy))| Copied { object, copy, mirror_uid }).collect();
     found.sort_by(|one, other| one.object.cmp(&other.object));
     Ok((found, unread))
 }

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::ledger::InForce;
 use super::workload::replicas;
 use crate::inventory::text;
-use crate::mirror::rules::WANTED;
+use crate::mirror::wish;
 
 /// A copy that an activation has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,18 +22,11 @@ pub struct MovedCopy {
 impl MovedCopy {
     /// Changes a passive copy to the active one.
     pub(in crate::mirror) fn awaken(self, copy: &mut Value) {
-        let (field, value, annotation) = match self.replicas {
-            Some(replicas) => ("replicas", json!(replicas), (WANTED, replicas.to_string())),
-            None => ("suspend", json!(false), (crate::mirror::copy::SUSPEND, "false".to_string())),
-        };
-        if let Some(spec) = copy.pointer_mut("/spec").and_then(Value::as_object_mut) {
-            spec.insert(field.to_string(), value);
-        }
-        if let Some(metadata) = copy.pointer_mut("/metadata").and_then(Value::as_object_mut) {
-            let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-            if let Some(annotations) = annotations.as_object_mut() {
-                annotations.insert(annotation.0.to_string(), annotation.1.into());
+        match self.replicas {
+            Some(replicas) => {
+                wish::set(copy, ("replicas", replicas.into()), (wish::REPLICAS, replicas.to_string()));
             }
+            None => wish::set(copy, ("suspend", false.into()), (wish::SUSPEND, "false".to_string())),
         }
     }
 }
@@ -66,6 +59,8 @@ impl MovedCopies {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -80,6 +75,6 @@ mod tests {
         let mut workload = json!({"metadata": {}, "spec": {"replicas": 0}});
         MovedCopy { replicas: Some(3) }.awaken(&mut workload);
         assert_eq!(workload["spec"]["replicas"], 3);
-        assert_eq!(workload["metadata"]["annotations"], json!({WANTED: "3"}));
+        assert_eq!(workload["metadata"]["annotations"], json!({(wish::REPLICAS): "3"}));
     }
 }

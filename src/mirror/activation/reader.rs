@@ -14,7 +14,7 @@ use super::workload::replicas;
 use crate::inventory::{AT_ONCE, text};
 use crate::kube_api::{Cluster, ClusterError, ReadOnly};
 use crate::mirror::reader::different;
-use crate::mirror::rules::WANTED;
+use crate::mirror::wish;
 use crate::operation::Plan;
 use crate::session::Failure;
 use crate::store::Revision;
@@ -99,7 +99,7 @@ impl<'a> ActivationReader<'a> {
 /// Returns the number of replicas that a passive copy gets when it is activated; `None` if the copy was never passive.
 fn wanted_replicas(live: &Value) -> Option<i64> {
     let all = live.pointer("/metadata/annotations")?;
-    all.get(WANTED)?.as_str()?.parse().ok()
+    all.get(wish::REPLICAS)?.as_str()?.parse().ok()
 }
 
 fn is_suspended(object: &Value) -> bool {
@@ -188,8 +188,8 @@ mod tests {
     fn only_a_passive_copy_has_wanted_replicas() {
         let copy =
             |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}});
-        assert_eq!(wanted_replicas(&copy(json!({WANTED: "3"}))), Some(3));
-        assert_eq!(wanted_replicas(&copy(json!({WANTED: "x"}))), None);
+        assert_eq!(wanted_replicas(&copy(json!({(wish::REPLICAS): "3"}))), Some(3));
+        assert_eq!(wanted_replicas(&copy(json!({(wish::REPLICAS): "x"}))), None);
         assert_eq!(wanted_replicas(&copy(json!({}))), None);
     }
 }

@@ -11,11 +11,11 @@ use super::progress::progress;
 use super::rights::refuse_lacking;
 use super::work::Activation;
 use crate::kube_api::Cluster;
-use crate::operation::{self, Plan, Report, Status, Waiver};
+use crate::operation::{self, Plan, Report, Status};
 use crate::session::progress::SharedProgress;
 use crate::session::{
     Arrival, ClusterSession, EndOfRun, ExitKind, Failure, Heading, Holding, Recorded, Taking, refuse_ended,
-    status_hint,
+    stopped_before_end,
 };
 
 /// Maximum number of objects that move at the same time. A group is small, so that each hand-over is short.
@@ -86,17 +86,6 @@ impl ActivationSession {
         }
     }
 
-    async fn give_up(
-        &self,
-        recorded: &mut Recorded<Activation>,
-        holding: &Holding,
-        back: bool,
-    ) -> Result<(), Failure> {
-        let waiver = |subject: &String| Waiver::of(subject, back, "", self.now());
-        let waivers: Vec<Waiver> = self.given_up.iter().map(waiver).collect();
-        if waivers.is_empty() { Ok(()) } else { holding.give_up(recorded, &waivers).await }
-    }
-
     /// Starts an operation, and runs it. Returns `None` if nothing moves: nothing is written then.
     pub async fn start(&self, plan: Plan<Activation>) -> Result<Option<Ran>, Failure> {
         self.refuse_other_clusters(&plan).await?;
@@ -122,7 +111,7 @@ impl ActivationSession {
         let resumed = async {
             refuse_ended(operation, &recorded.summary)?;
             let is_back = recorded.journal.is_going_back(&recorded.summary);
-            self.give_up(&mut recorded, &holding, is_back).await?;
+            holding.give_up_subjects(&mut recorded, &self.given_up, is_back).await?;
             let heading = if is_back { Heading::Back } else { Heading::Forward(None) };
             self.carry(&mut recorded, &holding, heading).await
         };
@@ -140,7 +129,7 @@ impl ActivationSession {
         let taking = Taking { operation, purpose: "move the active objects back to the source" };
         let (mut recorded, holding) = self.take(&taking).await?;
         let back = async {
-            self.give_up(&mut recorded, &holding, true).await?;
+            holding.give_up_subjects(&mut recorded, &self.given_up, true).await?;
             self.carry(&mut recorded, &holding, Heading::Back).await
         };
         let outcome = back.await;
@@ -178,7 +167,6 @@ impl EndOfRun<Activation> for ActivationSession {
     }
 
     fn stopped(&self, recorded: &Recorded<Activation>, failure: operation::RunFailure, _: bool) -> Failure {
-        let kind = if failure.source.is_pause() { ExitKind::Paused } else { ExitKind::Stuck };
-        Failure::from(failure).kind(kind).hint(status_hint(&recorded.operation))
+        stopped_before_end(failure, &recorded.operation)
     }
 }

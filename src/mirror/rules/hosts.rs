@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::kind_names::Kind;
-use super::places::{change_text, each};
+use super::places::{Row, change_text, each, row};
 use super::uses::Uses;
 use crate::mirror::config::{Config, HostRule};
 
@@ -20,16 +20,6 @@ enum Form {
     Rules,
 }
 
-struct Row {
-    /// Kinds, as `GROUP/PLURAL`; empty for every kind.
-    kinds: &'static [&'static str],
-    place: &'static str,
-    form: Form,
-    /// Source of this knowledge.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the table, and for its test"))]
-    source: &'static str,
-}
-
 const INGRESSES: &[&str] = &["networking.k8s.io/ingresses"];
 const ROUTES: &[&str] = &[
     "gateway.networking.k8s.io/httproutes",
@@ -42,12 +32,8 @@ const GATEWAY: &str = "gateway-api apis/v1 httproute_types.go, gateway_types.go"
 const EXTERNAL_DNS: &str = "external-dns source/annotations/annotations.go";
 const CERTIFICATE: &str = "cert-manager pkg/apis/certmanager/v1 CertificateSpec";
 
-const fn row(kinds: &'static [&'static str], place: &'static str, form: Form, source: &'static str) -> Row {
-    Row { kinds, place, form, source }
-}
-
 /// Where host names are.
-const ROWS: &[Row] = &[
+const ROWS: &[Row<Form>] = &[
     row(INGRESSES, "/spec/rules", Form::Rules, INGRESS),
     row(INGRESSES, "/spec/tls/*/hosts", Form::List, INGRESS),
     row(ROUTES, "/spec/hostnames", Form::List, GATEWAY),

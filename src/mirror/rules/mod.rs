@@ -23,7 +23,7 @@ pub(super) use json_patch::check_patch;
 pub(super) use kind_names::{Kind, is_kind};
 pub use pod_specs::{POD_SPECS, pod_spec_place};
 pub(super) use pull_secrets::{PULL_SECRET_TYPE, planned_pull_secret, pull_secret};
-pub(super) use replicas::{WANTED, has_replicas, make_passive};
+pub(super) use replicas::{has_replicas, make_passive};
 pub use uses::Uses;
 pub(super) use warnings::warnings;
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::kind_names::Kind;
-use super::places::{change_text, each};
+use super::places::{Row, change_text, each, row};
 use super::pod_specs::with_pod_spec;
 use super::uses::Uses;
 use crate::mirror::config::Config;
@@ -23,17 +23,6 @@ enum Form {
     Subject,
     /// A selector of namespaces by their label with the name.
     Selector,
-}
-
-/// A place that refers to a namespace.
-struct Row {
-    /// Kinds, as `GROUP/PLURAL`; empty for every kind.
-    kinds: &'static [&'static str],
-    place: &'static str,
-    form: Form,
-    /// Source of this knowledge.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the table, and for its test"))]
-    source: &'static str,
 }
 
 const BINDINGS: &[&str] =
@@ -67,12 +56,8 @@ const ADMISSION: &str = "k8s.io/api admissionregistration/v1 types.go";
 const GATEWAY: &str = "gateway-api apis/v1 shared_types.go, httproute_types.go, gateway_types.go";
 const INGRESS: &str = "ingress-nginx docs/user-guide/nginx-configuration/annotations.md";
 
-const fn row(kinds: &'static [&'static str], place: &'static str, form: Form, source: &'static str) -> Row {
-    Row { kinds, place, form, source }
-}
-
 /// Places outside of Pod specifications.
-const ROWS: &[Row] = &[
+const ROWS: &[Row<Form>] = &[
     row(BINDINGS, "/subjects/*/namespace", Form::Name, RBAC),
     row(BINDINGS, "/subjects/*/name", Form::Account, RBAC),
     row(POLICIES, "/spec/ingress/*/from/*/namespaceSelector", Form::Selector, NETWORK),
@@ -121,7 +106,7 @@ const ROWS: &[Row] = &[
 const AFFINITY: &str = "k8s.io/api core/v1 PodAffinityTerm";
 
 /// Places in a Pod specification.
-const POD_ROWS: &[Row] = &[
+const POD_ROWS: &[Row<Form>] = &[
     row(
         &[],
         "/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution/*/namespaces/*",

@@ -2,6 +2,26 @@
 
 use serde_json::Value;
 
+/// A place in objects of some kinds. `F`: what it contains there.
+pub(super) struct Row<F> {
+    /// Kinds, as `GROUP/PLURAL`; empty for every kind.
+    pub kinds: &'static [&'static str],
+    pub place: &'static str,
+    pub form: F,
+    /// Source of this knowledge.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the tables, and for their tests"))]
+    pub source: &'static str,
+}
+
+pub(super) const fn row<F>(
+    kinds: &'static [&'static str],
+    place: &'static str,
+    form: F,
+    source: &'static str,
+) -> Row<F> {
+    Row { kinds, place, form, source }
+}
+
 /// Calls a function with each value at a place.
 pub(super) fn each(object: &mut Value, place: &str, change: &mut dyn FnMut(&mut Value)) {
     let Some(rest) = place.strip_prefix('/') else {

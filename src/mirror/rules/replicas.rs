@@ -1,18 +1,16 @@
 //! The number of replicas of copies: the rule for all workloads, and 0 for passive ones.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::kind_names::Kind;
 use super::uses::Uses;
 use crate::mirror::config::{Config, Replicas};
+use crate::mirror::wish;
 
 /// Kinds with a number of replicas at `/spec/replicas` (`apps/v1` and `core/v1` of k8s.io/api). Other kinds cannot be passive in this
 /// way.
 pub(in crate::mirror) const SCALABLE: [&str; 4] =
     ["apps/deployments", "apps/statefulsets", "apps/replicasets", "/replicationcontrollers"];
-
-/// The annotation with the number of replicas that a passive workload gets when it becomes active.
-pub(in crate::mirror) const WANTED: &str = "mirror.netsurgeon.io/replicas";
 
 /// Applies the rule for replicas.
 pub(super) fn change_replicas(config: &Config, kind: &Kind<'_>, object: &mut Value, uses: &Uses) {
@@ -51,15 +49,7 @@ fn scaled(rule: &Replicas, found: u64) -> u64 {
 /// they are. `is_scaled`: whether an autoscaler sets the number; then it starts with 1.
 pub(in crate::mirror) fn make_passive(object: &mut Value, is_scaled: bool) {
     let wanted = if is_scaled { 1 } else { replicas(object) };
-    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.insert("replicas".to_string(), 0.into());
-    }
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-        if let Some(annotations) = annotations.as_object_mut() {
-            annotations.insert(WANTED.to_string(), wanted.to_string().into());
-        }
-    }
+    wish::set(object, ("replicas", 0.into()), (wish::REPLICAS, wanted.to_string()));
 }
 
 /// Returns whether a workload of the mirror has replicas.
@@ -69,6 +59,8 @@ pub(in crate::mirror) fn has_replicas(live: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -111,7 +103,7 @@ mod tests {
             let mut object = json!({"metadata": {"name": "a"}, "spec": spec});
             make_passive(&mut object, is_scaled);
             assert_eq!(object["spec"]["replicas"], 0);
-            assert_eq!(object["metadata"]["annotations"], json!({WANTED: wanted}));
+            assert_eq!(object["metadata"]["annotations"], json!({(wish::REPLICAS): wanted}));
             assert!(!has_replicas(&object));
         }
         assert!(has_replicas(&json!({"spec": {}})) && has_replicas(&json!({"spec": {"replicas": 1}})));
