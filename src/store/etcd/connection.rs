@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::EtcdOptions;
 use super::failure::{FailureKind, RequestFailure};
+use super::tls_alert::tls_alert;
 use crate::store::{Access, StoreError};
 
 /// Pause after every endpoint has failed once. The pause doubles with each round.
@@ -203,10 +204,20 @@ impl Connection {
             }
             let pause = self.pause(attempts);
             if started.elapsed().saturating_add(pause) >= limits.patience {
-                return Err(failure);
+                return Err(self.explained(endpoint, failure).await);
             }
             tracing::debug!(reason = failure.reason, attempts, "etcd request failed, retrying");
             sleep(pause).await;
+        }
+    }
+
+    /// Asks a server that ended the connection whether it refuses the client certificate.
+    async fn explained(&self, endpoint: usize, failure: RequestFailure) -> RequestFailure {
+        let url = self.urls.get(endpoint).filter(|_| self.tls.is_some() && failure.is_cut_off());
+        let Some(url) = url else { return failure };
+        match tls_alert(url, &self.options).await {
+            Some(reason) => RequestFailure { kind: FailureKind::Unauthenticated, reason, ..failure },
+            None => failure,
         }
     }
 

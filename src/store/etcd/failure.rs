@@ -104,6 +104,13 @@ impl RequestFailure {
         Self { not_carried_out: true, ..self }
     }
 
+    /// Returns whether the server ended the connection without a reason.
+    pub(super) fn is_cut_off(&self) -> bool {
+        let words = ["connection closed", "broken pipe", "reset by peer", "unexpected eof", "canceled"];
+        let reason = self.reason.to_ascii_lowercase();
+        self.kind == FailureKind::Transient && words.iter().any(|words| reason.contains(words))
+    }
+
     fn by_words(reason: &str) -> Option<(FailureKind, bool)> {
         WORDS.iter().find(|(words, ..)| reason.contains(words)).map(|(_, kind, not)| (*kind, *not))
     }

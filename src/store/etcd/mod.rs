@@ -13,6 +13,7 @@ mod failure;
 mod lease;
 mod members;
 mod options;
+mod tls_alert;
 
 use async_trait::async_trait;
 use etcd_client::{Client, Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, Txn, TxnOp};
