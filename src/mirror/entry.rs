@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use serde_json::Value;
 
 use super::cluster_kind::Needs;
+use super::content_diff::ContentDiff;
 use super::copy::wished;
 use super::decision::{Around, Decision};
 use super::difference::{Change, is_same};
@@ -36,6 +37,7 @@ impl MirrorReader {
             shape: around.shape(&object.resource, found, live),
             ..Entry::new(object)
         };
+        let mut diff = self.options.with_diffs.then(|| ContentDiff::new(&entry.object));
         match decision {
             Decision::LeftOut(reason) => entry.refuse(Planned::LeftOut, reason),
             Decision::Faulty(detail) => {
@@ -46,15 +48,19 @@ impl MirrorReader {
             Decision::Same => {}
             Decision::Create(manifest) => {
                 entry.action = Planned::Create;
-                self.try_create(&mut entry, &manifest, is_there).await?;
+                if let Some(diff) = &mut diff {
+                    diff.note_copy(found, &manifest);
+                }
+                self.try_create(&mut entry, &manifest, is_there, &mut diff).await?;
             }
             Decision::Differs(manifest, changes) => {
                 if let Some(live) = live {
                     let is_ours = around.is_ours(live);
-                    self.try_update(&mut entry, (&manifest, &changes), live, is_ours).await?;
+                    self.try_update(&mut entry, (&manifest, &changes), (live, is_ours), &mut diff).await?;
                 }
             }
         }
+        self.note(diff, entry.action);
         if entry.action.is_copied() {
             entry.passive = match entry.shape.moved {
                 Some(_) => None,
@@ -70,13 +76,32 @@ impl MirrorReader {
         std::mem::take(&mut *self.needs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn try_create(&self, entry: &mut Entry, manifest: &Value, is_there: bool) -> Result<(), Failure> {
+    /// Notes what a change changes.
+    fn note(&self, diff: Option<ContentDiff>, action: Planned) {
+        if let Some(diff) = diff.filter(|diff| !diff.is_empty()) {
+            let mut diffs = self.diffs.lock().unwrap_or_else(PoisonError::into_inner);
+            diffs.push(ContentDiff { action, ..diff });
+        }
+    }
+
+    async fn try_create(
+        &self,
+        entry: &mut Entry,
+        manifest: &Value,
+        is_there: bool,
+        diff: &mut Option<ContentDiff>,
+    ) -> Result<(), Failure> {
         if !is_there {
             entry.dry_run = Some(DryRun::Unchecked);
             return Ok(());
         }
         match object_write::try_create(&self.mirror, manifest).await {
-            Ok((tried, written)) => accepted(entry, tried, written),
+            Ok((tried, written)) => {
+                if let Some(diff) = diff {
+                    diff.note_mirror(manifest, &tried.object);
+                }
+                accepted(entry, tried, written);
+            }
             Err(error) => refused(entry, &error)?,
         }
         Ok(())
@@ -87,8 +112,8 @@ impl MirrorReader {
         &self,
         entry: &mut Entry,
         (manifest, changes): (&Value, &[Change]),
-        live: &Value,
-        is_ours: bool,
+        (live, is_ours): (&Value, bool),
+        diff: &mut Option<ContentDiff>,
     ) -> Result<(), Failure> {
         let tried = object_write::try_change(&self.mirror, (manifest, changes), live).await;
         // An empty value of the source can mean the default, which the comparison of fields cannot know.
@@ -96,6 +121,9 @@ impl MirrorReader {
             return Ok(());
         }
         entry.fields = changes.iter().map(Change::field).collect();
+        if let Some(diff) = diff {
+            diff.note_change(live, tried.as_ref().ok().map(|(tried, _)| &tried.object), changes);
+        }
         if !is_ours {
             entry.refuse(Planned::Conflict, left_out::EXISTS);
             return Ok(());

@@ -1,7 +1,7 @@
 //! Reads the source and the mirror, and creates the plan. Neither cluster can be changed through this reader.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::activation::MovedCopies;
 use super::cluster_kind::Needs;
 use super::config::Config;
+use super::content_diff::ContentDiff;
 use super::decision::{Around, KindPair, pairs};
 use super::difference::{Change, is_same};
 use super::ledger::Created;
@@ -42,6 +43,8 @@ pub struct MirrorOptions {
     pub moved: MovedCopies,
     /// The rules that change copies.
     pub config: Config,
+    /// Whether the reader notes what each change changes ([`MirrorReader::diffs`]).
+    pub with_diffs: bool,
 }
 
 /// Reads both clusters.
@@ -51,6 +54,8 @@ pub struct MirrorReader {
     pub(super) options: MirrorOptions,
     /// What the copied objects refer to, collected while they are read.
     pub(super) needs: Mutex<Needs>,
+    /// What each change changes.
+    pub(super) diffs: Mutex<Vec<ContentDiff>>,
 }
 
 /// Definitions of kinds that the mirror does not serve, by the name of the kind (`GROUP/PLURAL`).
@@ -77,7 +82,14 @@ type OfKind = Result<Vec<Entry>, KindLeftOut>;
 impl MirrorReader {
     /// Returns a reader. It reads nothing yet.
     pub fn new(source: ReadOnly, mirror: ReadOnly, options: MirrorOptions) -> Self {
-        Self { source, mirror, options, needs: Mutex::default() }
+        Self { source, mirror, options, needs: Mutex::default(), diffs: Mutex::default() }
+    }
+
+    /// Returns what each change of the plan changes, with values, in the order of the plan.
+    pub fn diffs(&self) -> Vec<ContentDiff> {
+        let mut diffs = std::mem::take(&mut *self.diffs.lock().unwrap_or_else(PoisonError::into_inner));
+        diffs.sort_by_cached_key(|diff| (level(&diff.object.resource), diff.object.clone()));
+        diffs
     }
 
     /// Reads both clusters, and creates the plan. Sends dry runs to the mirror.

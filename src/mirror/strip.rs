@@ -12,7 +12,6 @@ struct Row {
     /// removed.
     keys: &'static [&'static str],
     /// Why the copy does not have it, with the source of this knowledge.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for readers of the table, and for its test"))]
     why: &'static str,
 }
 
@@ -30,6 +29,7 @@ const fn keys(path: &'static str, keys: &'static [&'static str], why: &'static s
 
 const SET_BY_SERVER: &str =
     "the API server sets it (ObjectMeta, k8s.io/apimachinery/pkg/apis/meta/v1/types.go)";
+const MANAGED: &str = "server-side apply refuses it (helm/helm#31361)";
 const ADDRESS: &str = "the mirror allocates it (ServiceSpec, k8s.io/api/core/v1/types.go)";
 const CONTROLLER: &str = "a controller of each cluster writes it";
 const WHOLE_OBJECT: &str = "it contains a whole older object, also Secret data";
@@ -40,7 +40,7 @@ const TAKEN: &str =
 
 /// What a copy does not have.
 const ROWS: &[Row] = &[
-    every("/status", "a controller of each cluster reports it"),
+    every("/status", CONTROLLER),
     every("/metadata/uid", SET_BY_SERVER),
     every("/metadata/resourceVersion", SET_BY_SERVER),
     every("/metadata/generation", SET_BY_SERVER),
@@ -48,7 +48,7 @@ const ROWS: &[Row] = &[
     every("/metadata/deletionTimestamp", SET_BY_SERVER),
     every("/metadata/deletionGracePeriodSeconds", SET_BY_SERVER),
     every("/metadata/selfLink", SET_BY_SERVER),
-    every("/metadata/managedFields", "server-side apply refuses it (helm/helm#31361)"),
+    every("/metadata/managedFields", MANAGED),
     every("/metadata/generateName", "the copy has the name itself (velero#9392)"),
     every(
         "/metadata/ownerReferences",
@@ -123,13 +123,7 @@ const ROWS: &[Row] = &[
 /// `/services`. With `keep_node_ports`, the copy of a Service has the same node ports.
 pub(super) fn strip(kind: &str, object: &Value, keep_node_ports: bool) -> Value {
     let mut copy = object.clone();
-    for row in ROWS.iter().filter(|row| row.kind.is_empty() || row.kind == kind) {
-        if row.keys.is_empty() {
-            remove(&mut copy, row.path);
-        } else if let Some(map) = copy.pointer_mut(row.path).and_then(Value::as_object_mut) {
-            map.retain(|key, _| !row.keys.iter().any(|pattern| matches(key, pattern)));
-        }
-    }
+    remove_rows(kind, &mut copy, |_| true);
     if kind == "/services" {
         strip_service(&mut copy, keep_node_ports);
     }
@@ -147,6 +141,28 @@ pub(super) fn strip(kind: &str, object: &Value, keep_node_ports: bool) -> Value 
     copy
 }
 
+/// Returns what clients declare in an object: without the fields that each cluster writes itself, and without annotations that contain
+/// whole objects.
+pub(super) fn declared(kind: &str, object: &Value) -> Value {
+    let mut copy = object.clone();
+    let written = [SET_BY_SERVER, MANAGED, ADDRESS, CONTROLLER, WHOLE_OBJECT];
+    remove_rows(kind, &mut copy, |row| written.contains(&row.why));
+    if kind == "/services" {
+        strip_addresses(&mut copy, false);
+    }
+    copy
+}
+
+fn remove_rows(kind: &str, object: &mut Value, is_due: impl Fn(&Row) -> bool) {
+    for row in ROWS.iter().filter(|row| (row.kind.is_empty() || row.kind == kind) && is_due(row)) {
+        if row.keys.is_empty() {
+            remove(object, row.path);
+        } else if let Some(map) = object.pointer_mut(row.path).and_then(Value::as_object_mut) {
+            map.retain(|key, _| !row.keys.iter().any(|pattern| matches(key, pattern)));
+        }
+    }
+}
+
 fn matches(key: &str, pattern: &str) -> bool {
     pattern.strip_suffix('*').map_or(key == pattern, |start| key.starts_with(start))
 }
@@ -158,18 +174,23 @@ fn remove(object: &mut Value, path: &str) {
     }
 }
 
-/// Removes the addresses of a Service, except `None` of a headless Service, and its node ports.
 fn strip_service(service: &mut Value, keep_node_ports: bool) {
+    strip_addresses(service, keep_node_ports);
     let Some(spec) = service.pointer_mut("/spec").and_then(Value::as_object_mut) else { return };
-    if spec.get("clusterIP").and_then(Value::as_str) != Some("None") {
-        spec.remove("clusterIP");
-    }
-    spec.remove("clusterIPs");
     // A copy without external IPs is reachable from outside only through one of these types (ValidateService,
     // pkg/apis/core/validation/validation.go).
     if !matches!(spec.get("type").and_then(Value::as_str), Some("NodePort" | "LoadBalancer")) {
         spec.remove("externalTrafficPolicy");
     }
+}
+
+/// Removes the addresses of a Service, except `None` of a headless Service, and its node ports.
+fn strip_addresses(service: &mut Value, keep_node_ports: bool) {
+    let Some(spec) = service.pointer_mut("/spec").and_then(Value::as_object_mut) else { return };
+    if spec.get("clusterIP").and_then(Value::as_str) != Some("None") {
+        spec.remove("clusterIP");
+    }
+    spec.remove("clusterIPs");
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
         if !keep_node_ports {
@@ -268,6 +289,22 @@ mod tests {
         assert_eq!(both["metadata"], json!({}));
         let one = strip("networking.k8s.io/ingresses", &ingress(Value::Null), false);
         assert_eq!(one["metadata"]["annotations"], json!({"kubernetes.io/ingress.class": "a"}));
+    }
+
+    #[test]
+    fn declared_fields_are_those_of_clients() {
+        let service = json!({
+            "metadata": {"name": "a", "uid": "1", "finalizers": ["a/b"], "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "{}", "metallb.io/loadBalancerIPs": "192.0.2.1"}},
+            "spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "externalIPs": ["192.0.2.1"],
+                "externalTrafficPolicy": "Local", "ports": [{"port": 80, "nodePort": 30080}]},
+            "status": {},
+        });
+        let expected = json!({
+            "metadata": {"name": "a", "finalizers": ["a/b"], "annotations": {"metallb.io/loadBalancerIPs": "192.0.2.1"}},
+            "spec": {"externalIPs": ["192.0.2.1"], "externalTrafficPolicy": "Local", "ports": [{"port": 80}]},
+        });
+        assert_eq!(declared("/services", &service), expected);
     }
 
     #[test]

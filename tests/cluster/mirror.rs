@@ -148,7 +148,7 @@ async fn namespace_is_copied_verified_and_removed() {
 
     let applied = pair.run(&format!("apply --plan {} --yes -o json -vv", pair.plan)).expect(0);
     let operation = applied.json()["operation"].as_str().expect("an id").to_owned();
-    let verified = pair.run("verify -o json -vv").expect(0);
+    let verified = pair.run("verify --skip-readiness -o json -vv").expect(0);
     assert_eq!(verified.json()["equal"].as_u64(), Some(declared().len() as u64 + 1));
     copies_are_right(&pair).await;
     let shown = pair.operation(&format!("show {operation} -o json")).expect(0);
@@ -203,9 +203,9 @@ async fn copies_are_right(pair: &Pair) {
     // A CronJob that is active in the mirror is found.
     let path = at("apis/batch/v1/namespaces/shop/cronjobs/nightly");
     pair.mirror.api.merge(&path, &json!({"spec": {"suspend": false}})).await;
-    says(&pair.run("verify").expect(3).out, &["CronJob shop/nightly", "active"]);
+    says(&pair.run("verify --skip-readiness").expect(3).out, &["CronJob shop/nightly", "active"]);
     pair.mirror.api.merge(&path, &json!({"spec": {"suspend": true}})).await;
-    pair.run("verify").expect(0);
+    pair.run("verify --skip-readiness").expect(0);
 }
 
 /// Plans again without a change, then after changes of the source: a new value, and a field that is removed. The rollback of the
@@ -379,7 +379,7 @@ async fn killed_operation_is_resumed() {
             (1, &json!("done")),
             "write {write}: {listed}"
         );
-        let verified = pair.run("verify -o json").expect(0).json();
+        let verified = pair.run("verify --skip-readiness -o json").expect(0).json();
         assert_eq!(
             verified["equal"].as_u64(),
             Some(declared().len() as u64 + 1),

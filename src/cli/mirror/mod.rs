@@ -4,6 +4,7 @@ mod activate;
 pub(in crate::cli) mod activation;
 mod apply;
 mod deactivate;
+mod diff_output;
 mod plan;
 mod teardown;
 mod verify;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::diff_output::DiffOutput;
 use super::{describe, summary};
 use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
@@ -35,6 +36,9 @@ use crate::words::{and_more, pasted};
 /// The rules of `--config` change copies: images, host names, names of namespaces, replicas, text, and patches. The plan contains the
 /// rules, and `mirror apply` uses them. A rule that matches nothing is a warning. An error in the file names its line and column.
 ///
+/// `--diff` shows what each change changes, field by field. `copy`: what the copy changes of the object of the source. `mirror`: what the
+/// mirror's API server adds, such as defaults. `change`: what changes in an object of the mirror.
+///
 /// The plan contains only references to objects, and no content. `--save` writes the plan to a file, and `-o json` prints it. Review
 /// it, then run `mirror apply --plan FILE --approve DIGEST`.
 #[derive(Debug, Args)]
@@ -43,7 +47,7 @@ Examples:
   netsurgeon mirror plan -n shop --mirror-context green --save plan.json
   netsurgeon mirror plan -n shop,pay --mirror-kubeconfig green.conf \\
       --run shop/worker
-  netsurgeon mirror plan --config mirror.yaml --mirror-context green
+  netsurgeon mirror plan --config mirror.yaml --mirror-context green --diff
   netsurgeon mirror plan -n shop --mirror-context green -o json \\
       | jq '.objects[] | select(.action == \"conflict\")'")]
 pub struct PlanArgs {
@@ -63,6 +67,10 @@ pub struct PlanArgs {
     /// Give the copies of Services the same node ports
     #[arg(long)]
     keep_node_ports: bool,
+    /// Also show what each change changes, with values; of Secrets, only the names of fields. With `-o json`, prints this instead of the
+    /// plan
+    #[arg(long)]
+    diff: bool,
     /// Also write the plan to this file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -95,8 +103,10 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let namespaces = chosen_namespaces(&source, &config, &args.namespaces).await?;
     let (keep_node_ports, run) = (args.keep_node_ports, args.run.clone());
     let moved = MovedCopies::new(&in_force(&mirror).await?);
-    let options = MirrorOptions { namespaces, keep_node_ports, run, ours, moved, config };
-    let plan = MirrorReader::new(source, ReadOnly::new(mirror), options).plan().await?;
+    let options =
+        MirrorOptions { namespaces, keep_node_ports, run, ours, moved, config, with_diffs: args.diff };
+    let reader = MirrorReader::new(source, ReadOnly::new(mirror), options);
+    let plan = reader.plan().await?;
     for warning in &plan.work.warnings {
         context.output.warn(warning);
     }
@@ -113,7 +123,12 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
         write_file(path, &text, Readers::Owner)?;
         context.output.note(&format!("the plan was written to `{}`", path.display()));
     }
-    context.output.data(&plan, |_| describe(&plan))?;
+    if args.diff {
+        let shown = DiffOutput::new(&plan, reader.diffs());
+        context.output.data(&shown, |_| format!("{}\n\n{}", describe(&plan), shown.describe()))?;
+    } else {
+        context.output.data(&plan, |_| describe(&plan))?;
+    }
     context.output.progress(&summary(&plan));
     if let Some(path) = &args.save {
         let path = pasted(path);

@@ -1,6 +1,8 @@
 //! `netsurgeon mirror verify`: compares the copies of a plan or an operation with the source and the mirror as they are now.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -13,18 +15,20 @@ use crate::kube_api::ReadOnly;
 use crate::mirror::Mirror;
 use crate::mirror::activation::MovedCopies;
 use crate::mirror::activation::ledger::in_force;
-use crate::mirror::verify::{CopyState, Verified, verify};
+use crate::mirror::verify::{Comparison, CopyState, Verified, verify};
 use crate::operation::Plan;
 use crate::session::{ClusterSession, Failure, Settings};
+use crate::words::counted;
 
 /// Check that the mirror has every planned copy, and that no passive copy is active
 ///
-/// Compares each copy with the object of the source as it is now. Changes nothing. The exit status is 3 if a copy is missing or
-/// different, if a CronJob is not suspended in the mirror, or if an object could not be read.
+/// Compares each copy with the object of the source as it is now, and looks whether the Pods of workloads are ready. Changes nothing.
+/// The exit status is 3 if a copy is missing or different, if Pods are not ready, if a CronJob is not suspended in the mirror, or if an
+/// object could not be read.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
-  netsurgeon mirror verify --mirror-context green
+  netsurgeon mirror verify --mirror-context green --wait 300
   netsurgeon mirror verify mirror-20261121T083915Z-3f2a --mirror-context green
   netsurgeon mirror verify --plan plan.json --mirror-context green -o json \\
       | jq '.objects[] | select(.state != \"equal\")'")]
@@ -35,6 +39,12 @@ pub struct VerifyArgs {
     /// A saved plan
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
+    /// How long to wait until the Pods of workloads are ready
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = clap::value_parser!(u64).range(..=3600))]
+    wait: u64,
+    /// Only compare the copies; their Pods need not be ready
+    #[arg(long, conflicts_with = "wait")]
+    skip_readiness: bool,
     #[command(flatten)]
     kube: KubeArgs,
     #[command(flatten)]
@@ -46,7 +56,10 @@ pub struct VerifyArgs {
 struct VerifyOutput<'a> {
     version: u8,
     digest: &'a str,
+    /// Number of copies that are equal and, if they have Pods, ready.
     equal: usize,
+    /// Number of copies that are equal and whose Pods are not ready.
+    not_ready: usize,
     objects: &'a [Verified],
 }
 
@@ -64,11 +77,30 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failur
     };
     let moved = MovedCopies::new(&in_force(&mirror).await?);
     let clusters = (&ReadOnly::new(source), &ReadOnly::new(mirror));
-    let found = verify(clusters, &plan, (&moved, args.plan.is_some())).await?;
+    let comparison = Comparison {
+        moved: &moved,
+        reads_files: args.plan.is_some(),
+        patience: (!args.skip_readiness).then(|| Duration::from_secs(args.wait)),
+    };
+    let last = AtomicUsize::new(0);
+    let waiting = |left: usize| {
+        if last.swap(left, Ordering::Relaxed) != left {
+            let workloads = counted(left, "workload is", "workloads are");
+            context.output.progress(&format!("{workloads} not ready; waiting"));
+        }
+    };
+    let found = verify(clusters, &plan, comparison, waiting).await?;
     let equal = found.iter().filter(|one| one.state == CopyState::Equal).count();
-    let shown = VerifyOutput { version: 1, digest: &plan.digest, equal, objects: &found };
+    let not_ready = found.iter().filter(|one| one.state == CopyState::NotReady).count();
+    let shown = VerifyOutput { version: 1, digest: &plan.digest, equal, not_ready, objects: &found };
     context.output.data(&shown, |_| describe(&found))?;
-    context.output.progress(&format!("{equal} of {} copies are equal", found.len()));
+    let copies = equal.saturating_add(not_ready);
+    context.output.progress(&format!("{copies} of {} copies are equal", found.len()));
+    if not_ready > 0 {
+        let workloads = counted(not_ready, "workload is", "workloads are");
+        context.output.progress(&format!("{workloads} not ready"));
+        context.output.note("to wait until they are: the same command with `--wait 300`");
+    }
     Ok(if equal == found.len() { Outcome::Done } else { Outcome::Findings })
 }
 
@@ -81,6 +113,7 @@ fn describe(found: &[Verified]) -> String {
             CopyState::Different => "different",
             CopyState::Active => "active, must be passive",
             CopyState::SourceMissing => "missing in the source",
+            CopyState::NotReady => "not ready",
             CopyState::NotDeleted => "not deleted",
             CopyState::Unknown => "unknown",
         };

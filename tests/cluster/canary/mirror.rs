@@ -23,7 +23,7 @@ pub async fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     let saved = "--plan mirror.json";
     everyway(stage, ran, &format!("mirror plan -n default {to} --save mirror.json"));
     everyway(stage, ran, &format!("mirror apply {saved} {to} --yes"));
-    everyway(stage, ran, &format!("mirror verify {saved} {to}"));
+    everyway(stage, ran, &format!("mirror verify {saved} {to} --skip-readiness"));
     let on_mirror = format!("--kubeconfig {}", mirror.kubeconfig().display());
     let (_, listed, _) = stage.run(&format!("operation list -o json {on_mirror}"), &Variables::new());
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
