@@ -36,6 +36,7 @@ mod live;
 mod lock;
 mod mirror;
 mod mirror_activation;
+mod mirror_kills;
 mod mirror_objects;
 mod mirror_pair;
 mod mirror_rules;
