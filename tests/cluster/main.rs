@@ -37,6 +37,7 @@ mod lock;
 mod mirror;
 mod mirror_activation;
 mod mirror_content;
+mod mirror_kills;
 mod mirror_objects;
 mod mirror_pair;
 mod mirror_rules;

@@ -42,7 +42,7 @@ fn config_map(name: &str, value: &str) -> Value {
 }
 
 /// The objects that are copied.
-fn declared() -> Vec<Value> {
+pub fn declared() -> Vec<Value> {
     let job = json!({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}});
     let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
     let path = json!({"path": "/", "pathType": "Prefix", "backend": backend});

@@ -8,7 +8,7 @@ use super::rig::api::{Api, object_path};
 use super::rig::process::wait_until;
 use super::rig::run::says;
 
-fn definition() -> Value {
+pub fn definition() -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version =
         json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
@@ -20,19 +20,19 @@ fn definition() -> Value {
     })
 }
 
-fn widget(name: &str, finalizers: &[&str]) -> Value {
+pub fn widget(name: &str, finalizers: &[&str]) -> Value {
     let mut widget = object("example.com/v1", "Widget", name, &json!({"spec": {"size": 1}}));
     widget["metadata"]["finalizers"] = json!(finalizers);
     widget
 }
 
-fn of_cluster(api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
+pub fn of_cluster(api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
     let mut found = object(api_version, kind, name, rest);
     found["metadata"] = json!({"name": name});
     found
 }
 
-fn binding(kind: &str, name: &str, subjects: &Value) -> Value {
+pub fn binding(kind: &str, name: &str, subjects: &Value) -> Value {
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"});
     let rest = json!({"roleRef": role, "subjects": subjects});
     let version = "rbac.authorization.k8s.io/v1";
@@ -42,12 +42,12 @@ fn binding(kind: &str, name: &str, subjects: &Value) -> Value {
     object(version, kind, name, &rest)
 }
 
-fn account(namespace: &str) -> Value {
+pub fn account(namespace: &str) -> Value {
     json!({"kind": "ServiceAccount", "namespace": namespace, "name": "default"})
 }
 
 /// A Deployment whose container has two variables of one name.
-fn with_duplicates(value: &str) -> Value {
+pub fn with_duplicates(value: &str) -> Value {
     let env = json!([{"name": "A", "value": "1"}, {"name": "A", "value": value}]);
     let pod = json!({"containers": [{"name": "a", "image": "b", "env": env}], "priorityClassName": "urgent"});
     let template = json!({"metadata": {"labels": {"app": "twice"}}, "spec": pod});
@@ -55,7 +55,7 @@ fn with_duplicates(value: &str) -> Value {
     object("apps/v1", "Deployment", "twice", &json!({"spec": spec}))
 }
 
-async fn serves_widgets(api: &Api) {
+pub async fn serves_widgets(api: &Api) {
     wait_until("the kind is served", PATIENCE, async || {
         let path = format!("/apis/example.com/v1/namespaces/{NAMESPACE}/widgets");
         api.find(&path).await.map(drop).ok_or_else(|| "it is not served".to_owned())
