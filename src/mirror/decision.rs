@@ -103,6 +103,9 @@ impl Around {
             Ok(manifest) => manifest,
             Err(fault) => return Decision::Faulty(fault.0),
         };
+        if kind == "/serviceaccounts" && !declares(&manifest) && text(object, "/metadata/name") == "default" {
+            return Decision::LeftOut(left_out::DEFAULT_ACCOUNT);
+        }
         let Some(live) = live else { return Decision::Create(manifest) };
         if live.pointer("/metadata/deletionTimestamp").is_some_and(Value::is_string) {
             return Decision::Conflict(left_out::TERMINATING);
@@ -168,6 +171,15 @@ impl Around {
         let mut own = self.selectors.iter().filter(|(of, _)| of == namespace);
         own.any(|(_, selector)| !selector.is_empty() && selector.iter().all(has))
     }
+}
+
+/// Returns whether a manifest declares anything apart from its name.
+fn declares(manifest: &Value) -> bool {
+    let has_other = |path: &str, known: &[&str]| {
+        let fields = manifest.pointer(path).and_then(Value::as_object);
+        fields.is_some_and(|fields| fields.keys().any(|name| !known.contains(&name.as_str())))
+    };
+    has_other("", &["apiVersion", "kind", "metadata"]) || has_other("/metadata", &["name", "namespace"])
 }
 
 /// A kind that the source serves, and the version in which it is copied.

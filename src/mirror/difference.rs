@@ -18,6 +18,11 @@ pub struct Change {
 }
 
 impl Change {
+    /// Returns the change back.
+    pub(super) fn reversed(&self) -> Self {
+        Self { path: self.path.clone(), from: self.to.clone(), to: self.from.clone() }
+    }
+
     /// Returns the path as text, for example `spec.replicas`.
     pub fn field(&self) -> String {
         self.path.join(".")

@@ -2,13 +2,15 @@
 
 use std::sync::PoisonError;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cluster_kind::Needs;
 use super::content_diff::ContentDiff;
 use super::copy::wished;
 use super::decision::{Around, Decision};
 use super::difference::{Change, is_same};
+use super::environment::MOST_RECORDED;
+use super::field_managers::managers;
 use super::left_out;
 use super::object_write::{self, Written};
 use super::reader::MirrorReader;
@@ -47,7 +49,10 @@ impl MirrorReader {
             Decision::Conflict(reason) => entry.refuse(Planned::Conflict, reason),
             Decision::Same => {}
             Decision::Create(manifest) => {
-                entry.action = Planned::Create;
+                // A controller of the mirror creates it before netsurgeon can.
+                let is_given =
+                    entry.object.resource == "/serviceaccounts" && entry.object.is_of_every_namespace();
+                entry.action = if is_given { Planned::Adopt } else { Planned::Create };
                 if let Some(diff) = &mut diff {
                     diff.note_copy(found, &manifest);
                 }
@@ -125,14 +130,35 @@ impl MirrorReader {
             diff.note_change(live, tried.as_ref().ok().map(|(tried, _)| &tried.object), changes);
         }
         if !is_ours {
-            entry.refuse(Planned::Conflict, left_out::EXISTS);
-            return Ok(());
+            return self.try_adopt(entry, changes, live).await;
         }
         entry.action = Planned::Update;
         match tried {
             Ok((tried, written)) => accepted(entry, tried, written),
             Err(ClusterError::Conflict { .. }) => entry.refuse(Planned::Conflict, left_out::OTHER_MANAGER),
             Err(error) => refused(entry, &error)?,
+        }
+        Ok(())
+    }
+}
+
+impl MirrorReader {
+    /// Finds out in a dry run whether an object of another client can be adopted.
+    async fn try_adopt(&self, entry: &mut Entry, changes: &[Change], live: &Value) -> Result<(), Failure> {
+        let is_recorded = json!([changes, managers(live, changes)]).to_string().len() <= MOST_RECORDED;
+        match () {
+            () if !self.options.adopts && !entry.object.is_of_every_namespace() => {
+                entry.refuse(Planned::Conflict, left_out::EXISTS);
+            }
+            () if entry.object.is_secret() => entry.refuse(Planned::Conflict, left_out::FOREIGN_SECRET),
+            () if !is_recorded => entry.refuse(Planned::Conflict, left_out::TOO_LARGE),
+            () => {
+                entry.action = Planned::Adopt;
+                match object_write::try_patch(&self.mirror, (live, changes)).await {
+                    Ok(tried) => accepted(entry, tried, Written::Applied),
+                    Err(error) => refused(entry, &error)?,
+                }
+            }
         }
         Ok(())
     }

@@ -10,8 +10,9 @@ use super::copy::copy;
 use super::definition::established;
 use super::deletion::{delete, refuse_content};
 use super::difference::{Change, get, has_value, is_applied, set};
+use super::field_managers::managers;
 use super::ledger::{created, created_uid};
-use super::left_out::left_out;
+use super::left_out::{TOO_LARGE, left_out};
 use super::object_write;
 use super::reader::{differing, planned_object};
 use super::refusal::{fault, is_stale};
@@ -26,7 +27,7 @@ use crate::operation::{
 use crate::store::Revision;
 
 /// Maximum size of the previous values that a record contains, in bytes of JSON. The record of an operation is a ConfigMap.
-const MOST_RECORDED: usize = 8 << 10;
+pub(super) const MOST_RECORDED: usize = 8 << 10;
 
 /// Both clusters.
 pub(super) struct Clusters<'a> {
@@ -41,33 +42,36 @@ pub(super) struct Clusters<'a> {
 
 /// The state of an object of the mirror before its step.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Before {
+pub(super) struct Before {
     /// Whether the object did not exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    absent: bool,
+    pub absent: bool,
     /// The fields that the step changes, with their values. `None` if the values are not recorded, because the object is a Secret
     /// or the values are too large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    changes: Option<Vec<Change>>,
+    pub changes: Option<Vec<Change>>,
+    /// The managers of the fields that the step takes over: entries of `metadata.managedFields` with only these fields.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub managers: Vec<Value>,
     /// The object that the step deletes. `None` if it is not recorded, for the same reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     object: Option<Value>,
 }
 
 impl Before {
-    fn of(doing: &Doing<'_, Copy>) -> Self {
+    pub(super) fn of(doing: &Doing<'_, Copy>) -> Self {
         serde_json::from_value(doing.before.clone()).unwrap_or_default()
     }
 }
 
 impl Clusters<'_> {
-    async fn live(&self, effect: &Copy) -> Result<Option<Value>, StepFault> {
+    pub(super) async fn live(&self, effect: &Copy) -> Result<Option<Value>, StepFault> {
         let found = self.mirror.get(&effect.object.object()).await;
         found.map_err(|error| fault(&error, effect.object.is_secret()))
     }
 
     /// Reads the object of the source again, and returns its copy.
-    async fn copy(&self, effect: &Copy) -> Result<Value, StepFault> {
+    pub(super) async fn copy(&self, effect: &Copy) -> Result<Value, StepFault> {
         if effect.uid.is_empty() {
             let secret = planned_pull_secret(&self.config, &effect.source, self.reads_files);
             return self.changed(effect, &secret.map_err(|fault| StepFault::Skip(fault.0))?);
@@ -97,7 +101,12 @@ impl Clusters<'_> {
     }
 
     /// Returns the fields of a copy that have other values in the mirror.
-    async fn differing(&self, effect: &Copy, copy: &Value, live: &Value) -> Result<Vec<Change>, StepFault> {
+    pub(super) async fn differing(
+        &self,
+        effect: &Copy,
+        copy: &Value,
+        live: &Value,
+    ) -> Result<Vec<Change>, StepFault> {
         let mirror = ReadOnly::new(self.mirror.clone());
         let found = differing(&mirror, copy, live).await;
         found.map_err(|error| fault(&error, effect.object.is_secret()))
@@ -113,7 +122,7 @@ impl Clusters<'_> {
         is_ours.then(|| text(live, "/metadata/uid").to_string())
     }
 
-    async fn create(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+    pub(super) async fn create(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         let effect = doing.effect;
         if let Some(live) = self.live(effect).await? {
             // An own request can have created it, whose answer was lost.
@@ -161,7 +170,7 @@ impl Clusters<'_> {
     }
 
     /// Returns the object of the mirror that an update changes.
-    async fn planned_live(&self, effect: &Copy) -> Result<Value, StepFault> {
+    pub(super) async fn planned_live(&self, effect: &Copy) -> Result<Value, StepFault> {
         let live = self.live(effect).await?;
         let is_planned = |live: &Value| Some(text(live, "/metadata/uid")) == effect.mirror_uid.as_deref();
         live.filter(is_planned).ok_or_else(|| {
@@ -170,7 +179,7 @@ impl Clusters<'_> {
     }
 
     /// Deletes the object that the step created.
-    async fn delete(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+    pub(super) async fn delete(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         let effect = doing.effect;
         let Some(live) = self.live(effect).await? else { return Ok(Applied::NOTHING) };
         let uid = text(&live, "/metadata/uid");
@@ -212,11 +221,7 @@ impl Clusters<'_> {
                 continue;
             }
             if has_value(now, change.to.as_ref()) {
-                due.push(Change {
-                    path: change.path.clone(),
-                    from: change.to.clone(),
-                    to: change.from.clone(),
-                });
+                due.push(change.reversed());
                 set(&mut manifest, &change.path, change.from.as_ref());
             } else {
                 foreign.push(change.field());
@@ -291,6 +296,18 @@ impl Environment<Copy> for Clusters<'_> {
             let absent = self.live(effect).await?.is_none();
             return Ok(json!(Before { absent, ..Before::default() }));
         }
+        if effect.action == Planned::Adopt {
+            let Some(live) = self.awaited(doing).await? else {
+                return Ok(json!(Before { absent: true, ..Before::default() }));
+            };
+            let changes = self.differing(effect, &self.copy(effect).await?, &live).await?;
+            let managers = managers(&live, &changes);
+            let is_small = json!([changes, managers]).to_string().len() <= MOST_RECORDED;
+            if !is_small {
+                return Err(StepFault::Skip(TOO_LARGE.text.to_string()));
+            }
+            return Ok(json!(Before { changes: Some(changes), managers, ..Before::default() }));
+        }
         let live = self.planned_live(effect).await?;
         if effect.action == Planned::Delete {
             let object = strip(&effect.object.resource, &live, true);
@@ -306,6 +323,8 @@ impl Environment<Copy> for Clusters<'_> {
 
     async fn apply(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         match (doing.effect.action, doing.back) {
+            (Planned::Adopt, false) => self.adopt(doing).await,
+            (Planned::Adopt, true) => self.give_back(doing).await,
             (Planned::Update, false) => self.update(doing).await,
             (Planned::Update, true) => self.restore(doing).await,
             (Planned::Delete, false) => self.remove(doing).await,
@@ -318,7 +337,7 @@ impl Environment<Copy> for Clusters<'_> {
     async fn observe(&self, doing: &Doing<'_, Copy>) -> Result<Observed, StepFault> {
         let effect = doing.effect;
         if effect.action != Planned::Create {
-            // An update, a deletion and their rollbacks compare the object themselves.
+            // An update, an adoption, a deletion and their rollbacks compare the object themselves.
             return Ok(Observed::NotDone);
         }
         let Some(live) = self.live(effect).await? else {

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::strip::TOKEN_TYPE;
 use crate::inventory::kinds::is_made_anew;
 use crate::inventory::{list, text};
 
@@ -21,7 +22,7 @@ const fn reason(code: &'static str, text: &'static str) -> Reason {
 
 pub(super) const BEING_DELETED: Reason = reason("being-deleted", "it is being deleted");
 pub(super) const DEFAULT_ACCOUNT: Reason =
-    reason("default-account", "every namespace has it; its pull secrets are not copied yet");
+    reason("default-account", "every namespace has it, and this one declares nothing");
 pub(super) const OF_EVERY_NAMESPACE: Reason = reason("of-every-namespace", "every namespace has it");
 pub(super) const CONTROLLED: Reason = reason("controlled", "a controller creates it from another object");
 pub(super) const OWNED_BY_POD: Reason =
@@ -75,6 +76,12 @@ pub(super) const FAULTY_RULE: Reason = reason("rule-failed", "a rule of the conf
 /// Codes of conflicts.
 pub(super) const EXISTS: Reason =
     reason("exists", "the mirror has another object of this name, which no mirror operation created");
+pub(super) const FOREIGN_SECRET: Reason = reason(
+    "foreign-secret",
+    "the mirror has another Secret of this name; it is never adopted, because its values are not recorded and could not be restored",
+);
+pub(super) const TOO_LARGE: Reason =
+    reason("too-large", "its previous values are too large to be recorded, so it could not be restored");
 pub(super) const TERMINATING: Reason = reason("terminating", "the object of the mirror is being deleted");
 pub(super) const NAMESPACE_TERMINATING: Reason =
     reason("namespace-terminating", "the namespace of the mirror is being deleted");
@@ -94,11 +101,15 @@ pub(super) fn left_out(kind: &str, object: &Value) -> Option<Reason> {
     if metadata.annotations.iter().flatten().any(|(name, _)| name == LEADER) {
         return Some(LEADER_LOCK);
     }
+    let is_default_account = kind == "/serviceaccounts" && metadata.name.as_deref() == Some("default");
+    if is_default_account || (kind == "/secrets" && is_requested_token(object, &metadata)) {
+        return None;
+    }
     if is_made_anew(text(object, "/kind"), &metadata) {
         return Some(why_again(kind, &metadata));
     }
     match kind {
-        "/secrets" if text(object, "/type") == "kubernetes.io/service-account-token" => Some(TOKEN),
+        "/secrets" if text(object, "/type") == TOKEN_TYPE => Some(TOKEN),
         "batch/jobs" => Some(if is_finished(object) { FINISHED_JOB } else { UNFINISHED_JOB }),
         _ => None,
     }
@@ -114,9 +125,21 @@ fn why_again(kind: &str, metadata: &ObjectMeta) -> Reason {
     }
     match kind {
         "/secrets" => TOKEN,
-        "/serviceaccounts" => DEFAULT_ACCOUNT,
         _ => OF_EVERY_NAMESPACE,
     }
+}
+
+/// Returns whether a Secret is one that a controller fills with a token of a ServiceAccount, and that a client created: an older control
+/// plane created such Secrets itself, with the name of the ServiceAccount and five random characters
+/// (`pkg/controller/serviceaccount/tokens_controller.go`, Kubernetes 1.23).
+fn is_requested_token(secret: &Value, metadata: &ObjectMeta) -> bool {
+    let account = metadata.annotations.as_ref().and_then(|all| all.get("kubernetes.io/service-account.name"));
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let is_generated = |account: &String| {
+        let end = name.strip_prefix(account.as_str()).and_then(|rest| rest.strip_prefix("-token-"));
+        end.is_some_and(|end| end.len() == 5)
+    };
+    text(secret, "/type") == TOKEN_TYPE && account.is_some_and(|account| !is_generated(account))
 }
 
 fn is_finished(job: &Value) -> bool {
@@ -143,6 +166,10 @@ mod tests {
             meta(
                 json!({"ownerReferences": [{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "1", "controller": controller}]}),
             )
+        };
+        let token = |name: &str| {
+            json!({"kind": "Secret", "type": TOKEN_TYPE, "metadata": {"namespace": "shop", "name": name,
+                "annotations": {"kubernetes.io/service-account.name": "a"}}})
         };
         let finished = json!({"conditions": [{"type": "Failed", "status": "True"}]});
         for (kind, object, expected) in [
@@ -176,7 +203,7 @@ mod tests {
             (
                 "/serviceaccounts",
                 json!({"kind": "ServiceAccount", "metadata": meta(json!({"name": "default"}))}),
-                Some("default-account"),
+                None,
             ),
             (
                 "/secrets",
@@ -188,6 +215,8 @@ mod tests {
                 json!({"kind": "Secret", "metadata": meta(json!({"annotations": {"kubernetes.io/service-account.name": "a"}}))}),
                 Some("service-account-token"),
             ),
+            ("/secrets", token("a-token-x2b4c"), Some("service-account-token")),
+            ("/secrets", token("a-for-the-pipeline"), None),
             ("/secrets", json!({"kind": "Secret", "type": "Opaque", "metadata": meta(json!({}))}), None),
             (
                 "batch/jobs",

@@ -17,6 +17,7 @@
 //! apply takes a field from another manager.
 
 pub mod activation;
+mod adoption;
 mod cluster_kind;
 mod cluster_object;
 pub mod config;
@@ -29,6 +30,7 @@ mod deletion;
 mod difference;
 mod entry;
 mod environment;
+mod field_managers;
 pub mod ledger;
 mod left_out;
 pub mod namespace_choice;

@@ -5,7 +5,7 @@
 //! field that was written in this way belongs to another entry of `managedFields`, so a later apply of it conflicts with netsurgeon
 //! itself, and the field is changed in the same way again.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::difference::{Change, MANAGER};
 use crate::inventory::text;
@@ -79,6 +79,36 @@ pub(super) async fn try_change(
     }
 }
 
+/// Changes fields of an object with a merge patch. The object must have this `resourceVersion`. Other managers lose these fields.
+pub(super) async fn patch(
+    mirror: &Cluster,
+    (object, changes): (&Value, &[Change]),
+    version: &str,
+) -> Result<Value, ClusterError> {
+    let change = merge_patch(changes);
+    mirror.change(&ObjectRef::of(object)?, guarded(version, &change)).await
+}
+
+/// Sends [`patch`] as a dry run, from the state of the object that was read.
+pub(super) async fn try_patch(
+    mirror: &ReadOnly,
+    (object, changes): (&Value, &[Change]),
+) -> Result<Tried, ClusterError> {
+    let (version, change) = (text(object, "/metadata/resourceVersion"), merge_patch(changes));
+    mirror.try_change(&ObjectRef::of(object)?, guarded(version, &change)).await
+}
+
+/// Replaces `metadata.managedFields` of an object.
+pub(super) async fn set_managers(
+    mirror: &Cluster,
+    object: &Value,
+    managers: Value,
+    version: &str,
+) -> Result<Value, ClusterError> {
+    let change = json!({"metadata": {"managedFields": managers}});
+    mirror.change(&ObjectRef::of(object)?, guarded(version, &change)).await
+}
+
 /// Returns whether server-side apply refuses an object that the API server would store.
 fn is_refused_by_apply(error: &ClusterError) -> bool {
     let ClusterError::Server { reason, .. } = error else { return false };
@@ -123,8 +153,6 @@ fn merge_patch(changes: &[Change]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

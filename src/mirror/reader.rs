@@ -43,6 +43,8 @@ pub struct MirrorOptions {
     pub moved: MovedCopies,
     /// The rules that change copies.
     pub config: Config,
+    /// Whether objects of other clients are adopted.
+    pub adopts: bool,
     /// Whether the reader notes what each change changes ([`MirrorReader::diffs`]).
     pub with_diffs: bool,
 }

@@ -27,6 +27,9 @@ const fn keys(path: &'static str, keys: &'static [&'static str], why: &'static s
     Row { kind: "", path, keys, why }
 }
 
+/// The type of a Secret with a token of a ServiceAccount (`SecretTypeServiceAccountToken`, k8s.io/api `core/v1/types.go`).
+pub(super) const TOKEN_TYPE: &str = "kubernetes.io/service-account-token";
+
 const SET_BY_SERVER: &str =
     "the API server sets it (ObjectMeta, k8s.io/apimachinery/pkg/apis/meta/v1/types.go)";
 const MANAGED: &str = "server-side apply refuses it (helm/helm#31361)";
@@ -127,6 +130,9 @@ pub(super) fn strip(kind: &str, object: &Value, keep_node_ports: bool) -> Value 
     if kind == "/services" {
         strip_service(&mut copy, keep_node_ports);
     }
+    if kind == "/secrets" && copy.get("type").and_then(Value::as_str) == Some(TOKEN_TYPE) {
+        strip_token(&mut copy);
+    }
     if kind == "networking.k8s.io/ingresses" {
         strip_ingress(&mut copy);
     }
@@ -196,6 +202,18 @@ fn strip_addresses(service: &mut Value, keep_node_ports: bool) {
         if !keep_node_ports {
             port.remove("nodePort");
         }
+    }
+}
+
+/// Removes a token, which the mirror would not accept. A controller of the mirror fills the Secret with another one
+/// (`pkg/controller/serviceaccount/tokens_controller.go`).
+fn strip_token(secret: &mut Value) {
+    remove(secret, "/data");
+    if let Some(annotations) = secret.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove("kubernetes.io/service-account.uid");
+    }
+    if let Some(labels) = secret.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+        labels.retain(|label, _| !label.starts_with("kubernetes.io/legacy-token-"));
     }
 }
 
@@ -305,6 +323,16 @@ mod tests {
             "spec": {"externalIPs": ["192.0.2.1"], "externalTrafficPolicy": "Local", "ports": [{"port": 80}]},
         });
         assert_eq!(declared("/services", &service), expected);
+    }
+
+    #[test]
+    fn token_is_not_copied() {
+        let metadata = json!({"name": "a", "labels": {"kubernetes.io/legacy-token-last-used": "2026-01-01"}, "annotations": {
+            "kubernetes.io/service-account.name": "web", "kubernetes.io/service-account.uid": "1"}});
+        let secret = json!({"type": TOKEN_TYPE, "metadata": metadata, "data": {"token": "x"}});
+        let annotations = json!({"kubernetes.io/service-account.name": "web"});
+        let expected = json!({"type": TOKEN_TYPE, "metadata": {"name": "a", "annotations": annotations}});
+        assert_eq!(strip("/secrets", &secret, false), expected);
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl Reference {
         self.resource == "/secrets"
     }
 
+    /// Returns whether every namespace has the object: the Namespace itself, or its ServiceAccount `default`.
+    pub(super) fn is_of_every_namespace(&self) -> bool {
+        self.is_namespace() || (self.resource == "/serviceaccounts" && self.name == "default")
+    }
+
     /// Returns whether the object is a Namespace.
     pub(super) fn is_namespace(&self) -> bool {
         self.resource == "/namespaces"
@@ -103,6 +108,8 @@ pub enum Planned {
     Create,
     /// A copy that an earlier mirror operation created is changed.
     Update,
+    /// The mirror has an object of another client. Only the fields that differ are changed, and a rollback restores them.
+    Adopt,
     /// The source has deleted the object, so the copy that an earlier mirror operation created is deleted.
     Delete,
     /// The object of the mirror is equal to the copy.
@@ -115,14 +122,15 @@ pub enum Planned {
 
 impl Planned {
     /// Every action.
-    pub const ALL: [Self; 6] =
-        [Self::Create, Self::Update, Self::Delete, Self::Same, Self::Conflict, Self::LeftOut];
+    pub const ALL: [Self; 7] =
+        [Self::Create, Self::Update, Self::Adopt, Self::Delete, Self::Same, Self::Conflict, Self::LeftOut];
 
     /// Returns the name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
             Self::Update => "update",
+            Self::Adopt => "adopt",
             Self::Delete => "delete",
             Self::Same => "same",
             Self::Conflict => "conflict",
@@ -132,7 +140,7 @@ impl Planned {
 
     /// Returns whether the mirror has, or gets, a copy.
     pub fn is_copied(self) -> bool {
-        matches!(self, Self::Create | Self::Update | Self::Same)
+        matches!(self, Self::Create | Self::Update | Self::Adopt | Self::Same)
     }
 }
 
@@ -255,7 +263,7 @@ impl Entry {
 
     /// Returns whether the entry has a step.
     pub fn has_step(&self) -> bool {
-        matches!(self.action, Planned::Create | Planned::Update | Planned::Delete)
+        matches!(self.action, Planned::Create | Planned::Update | Planned::Adopt | Planned::Delete)
     }
 }
 

@@ -36,6 +36,7 @@ mod live;
 mod lock;
 mod mirror;
 mod mirror_activation;
+mod mirror_adoption;
 mod mirror_content;
 mod mirror_kills;
 mod mirror_objects;

@@ -150,7 +150,7 @@ const OWNED: &[(&str, &str)] = &[
     ("aes_gcm::", "encryption"),
     ("cbc::", "encryption"),
     ("crypto_secretbox::", "encryption"),
-    ("tokio_rustls", "kube_api|dns/probe"),
+    ("tokio_rustls", "kube_api|dns/probe|store/etcd"),
     ("hickory_proto", "nameserver"),
     ("aws_config", "route53"),
     ("aws_credential_types", "route53"),

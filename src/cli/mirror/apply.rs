@@ -56,14 +56,15 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
     session.refuse_other_clusters(&plan).await?;
     if let Some(known) = session.of_plan(&plan).await? {
         let id = &known.operation;
-        return match known.summary.status {
-            Status::RolledBack | Status::Done => {
-                let status = known.summary.status;
-                Err(Failure::refused(format!("the operation `{id}` of this plan is {status}"))
-                    .hint("create a new plan: it contains what still has to be copied"))
+        match known.summary.status {
+            // A plan after a rollback can be the same as the plan before.
+            Status::RolledBack => {}
+            Status::Done => {
+                return Err(Failure::refused(format!("the operation `{id}` of this plan is done"))
+                    .hint(format!("create a new plan: it contains what still has to be copied; if it has the same digest, another client deleted the copies: remove the rest with `netsurgeon mirror teardown {id} --mirror-context NAME`, then apply it")));
             }
-            _ => conclude(context, &session.resume(id).await?),
-        };
+            _ => return conclude(context, &session.resume(id).await?),
+        }
     }
     context.output.progress(&describe(&plan));
     context.output.progress(&summary(&plan));

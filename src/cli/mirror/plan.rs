@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::diff_output::DiffOutput;
 use super::{describe, summary};
@@ -10,6 +10,7 @@ use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::file::{Readers, write_file};
 use crate::cli::{Context, Outcome};
 use crate::kube_api::ReadOnly;
+use crate::mirror::Mirror;
 use crate::mirror::activation::MovedCopies;
 use crate::mirror::activation::ledger::in_force;
 use crate::mirror::config_file::{SCHEMA, read_config};
@@ -26,7 +27,8 @@ use crate::words::{and_more, pasted};
 /// plan counts it.
 ///
 /// Each object has one action. `create`: the mirror gets a copy. `update`: an earlier mirror operation created the copy, and the
-/// source has changed. `same`: the mirror has the copy. `conflict`: the mirror has another object of this name, or another client
+/// source has changed. `adopt`: the fields that differ are changed in an object of another client (`--existing adopt`, and always in
+/// Namespaces and their ServiceAccount `default`). `same`: the mirror has the copy. `conflict`: the mirror has another object of this name, or another client
 /// changed the copy; nothing is changed. `left out`: the object is not copied, for the reason that the plan names.
 ///
 /// A copy has no field that belongs to one cluster, such as addresses, node ports, owners, finalizers and status. A CronJob is
@@ -67,6 +69,9 @@ pub struct PlanArgs {
     /// Give the copies of Services the same node ports
     #[arg(long)]
     keep_node_ports: bool,
+    /// What happens to an object of the mirror that no mirror operation created, and that differs from the copy
+    #[arg(long, value_name = "ACTION", default_value = "conflict")]
+    existing: Existing,
     /// Also show what each change changes, with values; of Secrets, only the names of fields. With `-o json`, prints this instead of the
     /// plan
     #[arg(long)]
@@ -78,6 +83,15 @@ pub struct PlanArgs {
     kube: KubeArgs,
     #[command(flatten)]
     mirror: MirrorKubeArgs,
+}
+
+/// What happens to an object of another client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Existing {
+    /// Nothing: the plan names it as a conflict
+    Conflict,
+    /// Its fields that differ are changed, and a teardown restores them; never of a Secret
+    Adopt,
 }
 
 /// Runs the command.
@@ -103,21 +117,19 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let namespaces = chosen_namespaces(&source, &config, &args.namespaces).await?;
     let (keep_node_ports, run) = (args.keep_node_ports, args.run.clone());
     let moved = MovedCopies::new(&in_force(&mirror).await?);
-    let options =
-        MirrorOptions { namespaces, keep_node_ports, run, ours, moved, config, with_diffs: args.diff };
+    let options = MirrorOptions {
+        namespaces,
+        keep_node_ports,
+        run,
+        ours,
+        moved,
+        config,
+        adopts: args.existing == Existing::Adopt,
+        with_diffs: args.diff,
+    };
     let reader = MirrorReader::new(source, ReadOnly::new(mirror), options);
     let plan = reader.plan().await?;
-    for warning in &plan.work.warnings {
-        context.output.warn(warning);
-    }
-    for kind in &plan.work.kinds_left_out {
-        context.output.warn(&format!("not in the plan: {}: {}", kind.resource, kind.reason));
-    }
-    for (text, objects) in plan.work.warnings() {
-        let first = objects.first().map(ToString::to_string).unwrap_or_default();
-        let more = and_more(objects.len().saturating_sub(1));
-        context.output.warn(&format!("the mirror says of {first}{more}: {text}"));
-    }
+    warn(context, &plan.work);
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&plan).map_err(|error| Failure::new(ExitKind::Bug, error))?;
         write_file(path, &text, Readers::Owner)?;
@@ -137,6 +149,21 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
             .note(&format!("next: `netsurgeon mirror apply --plan {path}`, with the same clusters"));
     }
     Ok(Outcome::Done)
+}
+
+/// Prints what the plan warns of.
+fn warn(context: &Context, work: &Mirror) {
+    for warning in &work.warnings {
+        context.output.warn(warning);
+    }
+    for kind in &work.kinds_left_out {
+        context.output.warn(&format!("not in the plan: {}: {}", kind.resource, kind.reason));
+    }
+    for (text, objects) in work.warnings() {
+        let first = objects.first().map(ToString::to_string).unwrap_or_default();
+        let more = and_more(objects.len().saturating_sub(1));
+        context.output.warn(&format!("the mirror says of {first}{more}: {text}"));
+    }
 }
 
 fn print_schema(context: &Context) -> Result<Outcome, Failure> {

@@ -108,21 +108,18 @@ fn add_reference(object: &mut Value, name: &str) {
     }
 }
 
-/// Notes Pods that do not get the secret from their ServiceAccount: the ServiceAccount `default` is not copied, and a Pod with pull
-/// secrets of its own gets none of its ServiceAccount (`plugin/pkg/admission/serviceaccount/admission.go`).
+/// Notes Pods that do not get the secret from their ServiceAccount, because they have pull secrets of their own
+/// (`plugin/pkg/admission/serviceaccount/admission.go`).
 fn note_unreached(name: &str, kind: &Kind<'_>, object: &mut Value, uses: &Uses) {
     let subject =
         format!("{} {}/{}", kind.kind, text(object, "/metadata/namespace"), text(object, "/metadata/name"));
     let mut is_unreached = false;
     with_pod_spec(kind.resource, object, &mut |spec| {
-        let account =
-            ["serviceAccountName", "serviceAccount"].map(|field| spec[field].as_str().unwrap_or_default());
-        let has_own = spec["imagePullSecrets"].as_array().is_some_and(|own| !own.is_empty());
-        is_unreached = has_own || matches!(account, ["" | "default", "" | "default"]);
+        is_unreached = spec["imagePullSecrets"].as_array().is_some_and(|own| !own.is_empty());
     });
     if is_unreached {
         let finding = format!(
-            "Pods do not get the pull secret `{name}` from a copied ServiceAccount; use `attachTo: podTemplates`"
+            "Pods with pull secrets of their own do not get `{name}` from their ServiceAccount; use `attachTo: podTemplates`"
         );
         uses.note(finding, subject);
     }
@@ -162,8 +159,7 @@ mod tests {
         let kind = Kind { resource: "apps/deployments", kind: "Deployment" };
         let object = |spec: Value| json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {"spec": spec}}});
         for (spec, expected) in [
-            (json!({}), 1),
-            (json!({"serviceAccountName": "default", "serviceAccount": "default"}), 1),
+            (json!({}), 0),
             (json!({"serviceAccountName": "web"}), 0),
             (json!({"serviceAccountName": "web", "imagePullSecrets": [{"name": "a"}]}), 1),
         ] {
