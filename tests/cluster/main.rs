@@ -39,5 +39,6 @@ mod mirror_activation;
 mod mirror_objects;
 mod mirror_pair;
 mod mirror_rules;
+mod mirror_size;
 mod planted_records;
 mod refusals;
