@@ -229,6 +229,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mirror::difference::MANAGER;
 
     fn deployment(labels: &Value) -> Value {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"},
@@ -266,6 +267,8 @@ mod tests {
         let all = around(&[("app", "web")]);
         let mut live = object.clone();
         live["metadata"]["uid"] = json!("7");
+        live["metadata"]["managedFields"] =
+            json!([{"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}]);
         assert_eq!(all.decide("apps/deployments", &object, Some(&live)), Decision::Same);
         live["spec"]["replicas"] = json!(3);
         let Decision::Differs(_, changes) = all.decide("apps/deployments", &object, Some(&live)) else {

@@ -33,28 +33,70 @@ impl Change {
 pub const MANAGER: &str = "netsurgeon-mirror";
 
 /// Returns the fields of `live` that an apply of `copy` changes: fields with another value, and fields that an earlier apply of
-/// netsurgeon set and the copy does not have.
+/// netsurgeon set and the copy does not have. Where another client can have added something to a value, only a dry run shows
+/// whether an apply changes it.
 pub(super) fn changes(copy: &Value, live: &Value) -> Vec<Change> {
     let mut found = Vec::new();
-    compare(copy, Some(live), &mut Vec::new(), &mut found);
+    compare(copy, Some(live), Owned::of(live), &mut Vec::new(), &mut found);
     if let Some(owned) = owned_fields(live) {
         dropped(owned, Some(copy), live, &mut Vec::new(), &mut found);
     }
     found
 }
 
-/// Compares a value with the value in the mirror. A `null`, like an empty map in a place without a value, is no difference.
-fn compare(copy: &Value, live: Option<&Value>, path: &mut Vec<String>, found: &mut Vec<Change>) {
+/// Which fields of a value netsurgeon owns in the mirror. Another client that changes an atomic value, such as a selector or most
+/// lists, takes the whole value over (`x-kubernetes-map-type`, `x-kubernetes-list-type`).
+#[derive(Clone, Copy)]
+enum Owned<'v> {
+    Nothing,
+    Whole,
+    /// The fields in the two entries of netsurgeon: of applies, and of other writes.
+    Fields([Option<&'v Map<String, Value>>; 2]),
+}
+
+impl<'v> Owned<'v> {
+    fn of(live: &'v Value) -> Self {
+        let fields = |operation: &str| entry_of(live, operation)?.get("fieldsV1")?.as_object();
+        Self::Fields([fields("Apply"), fields("Update")])
+    }
+
+    fn below(self, name: &str) -> Self {
+        let Self::Fields(entries) = self else { return self };
+        let key = format!("f:{name}");
+        let found = entries.map(|entry| entry?.get(&key)?.as_object());
+        match found {
+            // Controllers add labels and annotations to any object.
+            [None, None] if name == "metadata" => Self::Whole,
+            [None, None] => Self::Nothing,
+            found if found.iter().flatten().any(|fields| fields.is_empty()) => Self::Whole,
+            found => Self::Fields(found),
+        }
+    }
+}
+
+/// Compares a value with the value in the mirror. A `null` is no difference.
+fn compare(
+    copy: &Value,
+    live: Option<&Value>,
+    owned: Owned<'_>,
+    path: &mut Vec<String>,
+    found: &mut Vec<Change>,
+) {
+    let is_foreign = matches!(owned, Owned::Nothing);
     match (copy, live) {
         (Value::Null, _) => {}
-        (Value::Object(fields), Some(Value::Object(others))) => {
+        // With more fields, an atomic value of another client means something else: a selector, or the rules of a NetworkPolicy.
+        (copy, Some(live)) if is_foreign && contains(copy, live) && contains(live, copy) => {}
+        (Value::Object(fields), Some(other @ Value::Object(others)))
+            if !is_foreign || !contains(copy, other) =>
+        {
             for (name, value) in fields {
                 path.push(name.clone());
-                compare(value, others.get(name), path, found);
+                compare(value, others.get(name), owned.below(name), path, found);
                 path.pop();
             }
         }
-        (copy, Some(live)) if contains(copy, live) => {}
+        (copy, Some(live)) if !is_foreign && contains(copy, live) => {}
         (copy, live) => {
             found.push(Change { path: path.clone(), from: live.cloned(), to: Some(copy.clone()) });
         }
@@ -87,15 +129,13 @@ pub(super) fn has_value(live: Option<&Value>, copy: Option<&Value>) -> bool {
 /// Returns the entry of netsurgeon in `metadata.managedFields`: of its applies, or of its other writes if server-side apply refused
 /// the object.
 fn entry(live: &Value) -> Option<&Value> {
-    let entries = live.pointer("/metadata/managedFields")?.as_array()?;
-    let of = |operation: &str| {
-        entries.iter().find(|entry| {
-            entry["manager"] == MANAGER
-                && entry["operation"] == operation
-                && entry.get("subresource").is_none()
-        })
-    };
-    of("Apply").or_else(|| of("Update"))
+    entry_of(live, "Apply").or_else(|| entry_of(live, "Update"))
+}
+
+fn entry_of<'v>(live: &'v Value, operation: &str) -> Option<&'v Value> {
+    live.pointer("/metadata/managedFields")?.as_array()?.iter().find(|entry| {
+        entry["manager"] == MANAGER && entry["operation"] == operation && entry.get("subresource").is_none()
+    })
 }
 
 fn owned_fields(live: &Value) -> Option<&Map<String, Value>> {
@@ -213,6 +253,7 @@ mod tests {
     #[test]
     fn only_fields_of_the_copy_count() {
         let copy = json!({"spec": {"replicas": 2, "ports": [{"port": 80}], "selector": null}});
+        let owned = json!({"f:spec": {"f:replicas": {}, "f:ports": {}}});
         for (live, expected) in [
             (json!({"spec": {"replicas": 2, "ports": [{"port": 80, "protocol": "TCP"}], "x": 1}}), vec![]),
             (json!({"spec": {"replicas": 3, "ports": [{"port": 80}]}}), vec!["spec.replicas"]),
@@ -221,8 +262,56 @@ mod tests {
             (json!({"spec": {"replicas": 2}}), vec!["spec.ports"]),
             (json!({}), vec!["spec"]),
         ] {
-            assert_eq!(fields(&copy, &live), expected, "{live}");
+            assert_eq!(fields(&copy, &applied(live.clone(), &owned)), expected, "{live}");
         }
+    }
+
+    /// Another client has changed the copy, or created the object.
+    #[test]
+    fn atomic_value_of_another_client_is_a_difference() {
+        let selector = json!({"app": "web"});
+        let copy = json!({"metadata": {"name": "a", "labels": {"x": "1"}},
+                          "spec": {"selector": selector, "egress": [{}], "podSelector": {}, "type": "A"}});
+        let owned = json!({"f:metadata": {"f:labels": {".": {}, "f:x": {}}},
+                           "f:spec": {"f:selector": {}, "f:egress": {}, "f:podSelector": {}, "f:type": {}}});
+        let live = |change: &dyn Fn(&mut Value), owned: &Value| {
+            let mut live = copy.clone();
+            change(&mut live);
+            let metadata = live["metadata"].clone();
+            let mut live = applied(live, owned);
+            live["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+            live
+        };
+        let without = |name: &str| {
+            let mut owned = owned.clone();
+            owned["f:spec"].as_object_mut().unwrap().remove(name);
+            owned
+        };
+        assert_eq!(
+            fields(&copy, &live(&|_| {}, &json!({}))),
+            Vec::<String>::new(),
+            "equal, whoever wrote it"
+        );
+        for (field, taken, more) in [
+            ("selector", "f:selector", json!({"app": "web", "track": "canary"})),
+            ("egress", "f:egress", json!([{"ports": [{"port": 53}]}])),
+            ("podSelector", "f:podSelector", json!({"matchLabels": {"a": "b"}})),
+        ] {
+            let change = |live: &mut Value| live["spec"][field] = more.clone();
+            assert_eq!(fields(&copy, &live(&change, &without(taken))), [format!("spec.{field}")]);
+            assert_eq!(
+                fields(&copy, &live(&change, &owned)),
+                Vec::<String>::new(),
+                "a default of the mirror"
+            );
+            assert_eq!(fields(&copy, &live(&change, &json!({}))), ["spec"], "an object of another client");
+        }
+        let labels = |live: &mut Value| live["metadata"]["labels"]["y"] = json!("2");
+        assert_eq!(
+            fields(&copy, &live(&labels, &json!({}))),
+            Vec::<String>::new(),
+            "a label of a controller"
+        );
     }
 
     fn applied(object: Value, owned: &Value) -> Value {

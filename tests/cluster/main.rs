@@ -42,5 +42,6 @@ mod mirror_kills;
 mod mirror_objects;
 mod mirror_pair;
 mod mirror_rules;
+mod mirror_size;
 mod planted_records;
 mod refusals;

@@ -1,6 +1,7 @@
 //! A real etcd: the current version as built by `make rig`, or Debian's, with one member or several, plain or with mutual TLS,
 //! with or without users and passwords.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -154,6 +155,14 @@ impl Etcd {
         let options = GetOptions::new().with_prefix().with_keys_only();
         let response = self.client().await.get(prefix, Some(options)).await.expect("etcd answers");
         response.kvs().iter().map(|pair| String::from_utf8_lossy(pair.key()).into_owned()).collect()
+    }
+
+    /// Returns the keys under a prefix, each with the revision of its last change.
+    pub async fn revisions(&self, prefix: &str) -> BTreeMap<String, i64> {
+        let options = GetOptions::new().with_prefix().with_keys_only();
+        let response = self.client().await.get(prefix, Some(options)).await.expect("etcd answers");
+        let pairs = response.kvs().iter();
+        pairs.map(|pair| (String::from_utf8_lossy(pair.key()).into_owned(), pair.mod_revision())).collect()
     }
 
     /// Stores a value, unconditionally.

@@ -39,6 +39,7 @@ pub mod report;
 pub mod route53;
 pub mod route53_proxy;
 pub mod run;
+pub mod sample;
 pub mod shifted_clock;
 pub mod static_pods;
 pub mod times;
