@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::object_write::CREATED_BY;
+
 /// A field with another value in the mirror.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
@@ -142,8 +144,7 @@ fn owned_fields(live: &Value) -> Option<&Map<String, Value>> {
     entry(live)?.get("fieldsV1")?.as_object()
 }
 
-/// Returns whether netsurgeon wrote an object of the mirror. No other client uses this name by accident, and copies of labels and
-/// annotations do not count.
+/// Returns whether `managedFields` say that netsurgeon wrote an object of the mirror.
 pub(super) fn is_applied(live: &Value) -> bool {
     entry(live).is_some()
 }
@@ -157,7 +158,7 @@ fn dropped(
     found: &mut Vec<Change>,
 ) {
     for (key, below) in owned {
-        let Some(name) = key.strip_prefix("f:") else { continue };
+        let Some(name) = key.strip_prefix("f:").filter(|name| *name != CREATED_BY) else { continue };
         let Some(value) = live.get(name) else { continue };
         let wanted = copy.and_then(|copy| copy.get(name));
         path.push(name.to_string());

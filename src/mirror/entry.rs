@@ -183,6 +183,6 @@ pub(super) fn refused(entry: &mut Entry, error: &ClusterError) -> Result<(), Fai
         return Err(Failure::refused(refusal::words(error, entry.object.is_secret())).hints(error.hint()));
     }
     entry.dry_run = Some(DryRun::Refused);
-    entry.detail = Some(refusal::words(error, entry.object.is_secret()));
+    entry.detail = Some(refusal::reason_and_advice(error, entry.object.is_secret()));
     Ok(())
 }

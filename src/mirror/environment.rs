@@ -9,11 +9,11 @@ use super::config::Config;
 use super::copy::copy;
 use super::definition::established;
 use super::deletion::{delete, refuse_content};
-use super::difference::{Change, get, has_value, is_applied, set};
+use super::difference::{Change, get, has_value, set};
 use super::field_managers::managers;
 use super::ledger::{created, created_uid};
 use super::left_out::{TOO_LARGE, left_out};
-use super::object_write;
+use super::object_write::{self, is_created_by};
 use super::reader::{differing, planned_object};
 use super::refusal::{fault, is_stale};
 use super::rules::{Rules, Uses, planned_pull_secret};
@@ -34,6 +34,8 @@ pub(super) struct Clusters<'a> {
     /// The source. A rollback does not need it.
     pub source: Option<&'a ReadOnly>,
     pub mirror: &'a Cluster,
+    /// Id of the operation.
+    pub operation: &'a str,
     /// The rules of the plan.
     pub config: Config,
     /// Whether files that the plan names are read. Another client can have written a plan that is only recorded in the cluster.
@@ -114,11 +116,11 @@ impl Clusters<'_> {
 
     /// Returns the uid of the object that the step created. If the process that created it could not record this, the object is the
     /// one that netsurgeon applied and that did not exist before.
-    fn created(doing: &Doing<'_, Copy>, live: &Value) -> Option<String> {
+    fn created(&self, doing: &Doing<'_, Copy>, live: &Value) -> Option<String> {
         if let Some(uid) = created_uid(&doing.made) {
             return Some(uid);
         }
-        let is_ours = doing.made.is_null() && Before::of(doing).absent && is_applied(live);
+        let is_ours = doing.made.is_null() && Before::of(doing).absent && is_created_by(live, self.operation);
         is_ours.then(|| text(live, "/metadata/uid").to_string())
     }
 
@@ -126,12 +128,12 @@ impl Clusters<'_> {
         let effect = doing.effect;
         if let Some(live) = self.live(effect).await? {
             // An own request can have created it, whose answer was lost.
-            let uid = Self::created(doing, &live).ok_or_else(|| another_client_created(effect))?;
+            let uid = self.created(doing, &live).ok_or_else(|| another_client_created(effect))?;
             return Ok(Applied::Made(json!({"uid": uid, "created": true})));
         }
         let manifest = self.copy(effect).await?;
         doing.fence.still_ours().await?;
-        match object_write::create(self.mirror, &manifest).await {
+        match object_write::create(self.mirror, &manifest, self.operation).await {
             Ok(made) => {
                 if effect.object.resource == DEFINITION.0 {
                     established(self.mirror, &effect.object, doing.stop).await?;
@@ -183,7 +185,7 @@ impl Clusters<'_> {
         let effect = doing.effect;
         let Some(live) = self.live(effect).await? else { return Ok(Applied::NOTHING) };
         let uid = text(&live, "/metadata/uid");
-        if Self::created(doing, &live).as_deref() != Some(uid) && !self.has_recreated(uid).await? {
+        if self.created(doing, &live).as_deref() != Some(uid) && !self.has_recreated(uid).await? {
             return Err(StepFault::Skip("another client has replaced the object".to_string()));
         }
         if text(&live, "/metadata/deletionTimestamp").is_empty() {
@@ -264,10 +266,10 @@ impl Clusters<'_> {
             ));
         };
         if let Some(live) = self.live(effect).await? {
-            return Self::recreated(effect, &live).ok_or_else(|| another_client_created(effect));
+            return self.recreated(effect, &live).ok_or_else(|| another_client_created(effect));
         }
         doing.fence.still_ours().await?;
-        match object_write::create(self.mirror, &manifest).await {
+        match object_write::create(self.mirror, &manifest, self.operation).await {
             Ok(made) => Ok(Applied::Made(json!({"recreated": text(&made, "/metadata/uid")}))),
             Err(ClusterError::AlreadyExists { .. }) => Err(another_client_created(effect)),
             Err(error) => Err(fault(&error, effect.object.is_secret())),
@@ -275,12 +277,12 @@ impl Clusters<'_> {
     }
 
     /// Returns the result if a deletion was never executed, or if a lost answer created the object again.
-    fn recreated(effect: &Copy, live: &Value) -> Option<Applied> {
+    fn recreated(&self, effect: &Copy, live: &Value) -> Option<Applied> {
         let uid = text(live, "/metadata/uid");
         if Some(uid) == effect.mirror_uid.as_deref() {
             return Some(Applied::NOTHING);
         }
-        is_applied(live).then(|| Applied::Made(json!({"recreated": uid})))
+        is_created_by(live, self.operation).then(|| Applied::Made(json!({"recreated": uid})))
     }
 }
 
@@ -344,7 +346,7 @@ impl Environment<Copy> for Clusters<'_> {
             return Ok(if doing.back { Observed::Done(Value::Null) } else { Observed::NotDone });
         };
         let uid = text(&live, "/metadata/uid");
-        let is_ours = Self::created(doing, &live).is_some_and(|created| created == uid);
+        let is_ours = self.created(doing, &live).is_some_and(|created| created == uid);
         Ok(match (doing.back, is_ours) {
             (true, true) => Observed::NotDone,
             (false, true) => Observed::Done(json!({"uid": uid, "created": true})),

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::difference::{Change, MANAGER};
+use super::difference::{Change, MANAGER, is_applied, set};
 use crate::inventory::text;
 use crate::kube_api::{
     Cluster, ClusterError, FieldApply, GuardedChange, ObjectRef, ReadOnly, Replaces, Tried,
@@ -22,13 +22,55 @@ pub(super) enum Written {
     WithoutApply,
 }
 
-/// Creates an object, which must not exist.
-pub(super) async fn create(mirror: &Cluster, manifest: &Value) -> Result<Value, ClusterError> {
+/// Creates an object for an operation. The object must not exist. A process that continues the operation recognises the object
+/// ([`is_created_by`]).
+pub(super) async fn create(
+    mirror: &Cluster,
+    manifest: &Value,
+    operation: &str,
+) -> Result<Value, ClusterError> {
     let options = FieldApply { manager: MANAGER, replaces: Replaces::Nothing };
-    match mirror.apply_fields(manifest, options).await {
-        Err(error) if is_refused_by_apply(&error) => mirror.create_as(manifest, MANAGER).await,
+    let created = if has_value(manifest) { manifest } else { &marked(manifest, operation) };
+    match mirror.apply_fields(created, options).await {
+        // The API server drops the `managedFields` of an object that is too large with them.
+        Err(error) if is_refused_by_apply(&error) => {
+            mirror.create_as(&marked(manifest, operation), MANAGER).await
+        }
         made => made,
     }
+}
+
+/// The annotation of an object whose `managedFields` might not name netsurgeon. Contains the id of the operation.
+pub(super) const CREATED_BY: &str = "mirror.netsurgeon.io/created-by";
+
+fn marked(manifest: &Value, operation: &str) -> Value {
+    let mut marked = manifest.clone();
+    let path = ["metadata", "annotations", CREATED_BY].map(str::to_string);
+    set(&mut marked, &path, Some(&operation.into()));
+    marked
+}
+
+/// Returns whether an object has a value besides its identity. Without one, the API server writes no `managedFields` for an apply.
+fn has_value(manifest: &Value) -> bool {
+    const IDENTITY: [&str; 3] = ["apiVersion", "kind", "metadata"];
+    fn is_there(value: &Value) -> bool {
+        match value {
+            Value::Null => false,
+            Value::Object(fields) => fields.values().any(is_there),
+            Value::Array(items) => items.iter().any(is_there),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        }
+    }
+    let is_other = |name: &str| !IDENTITY.contains(&name);
+    let mut fields = manifest.as_object().into_iter().flatten();
+    let of_metadata = ["labels", "annotations"].iter().any(|name| is_there(&manifest["metadata"][*name]));
+    of_metadata || fields.any(|(name, value)| is_other(name) && is_there(value))
+}
+
+/// Returns whether an operation created an object that did not exist when the operation looked. No other client uses the field
+/// manager by accident, and copies of labels and annotations do not count.
+pub(super) fn is_created_by(live: &Value, operation: &str) -> bool {
+    is_applied(live) || live["metadata"]["annotations"][CREATED_BY] == operation
 }
 
 /// Sends [`create`] as a dry run.
@@ -172,6 +214,35 @@ mod tests {
             "spec": {"replicas": 3, "template": {"x": [1]}},
         });
         assert_eq!(merge_patch(&changes), expected);
+    }
+
+    #[test]
+    fn object_without_values_is_marked() {
+        let named = |more: Value| {
+            let mut object =
+                json!({"apiVersion": "v1", "kind": "A", "metadata": {"namespace": "shop", "name": "a"}});
+            object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            object
+        };
+        let labels = json!({"metadata": {"name": "a", "labels": {"a": "b"}}});
+        for (object, expected) in [
+            (named(json!({})), false),
+            (
+                named(
+                    json!({"metadata": {"name": "a", "labels": {}}, "spec": {"podSelector": {}}, "data": null}),
+                ),
+                false,
+            ),
+            (named(labels), true),
+            (named(json!({"data": {"a": ""}})), true),
+            (named(json!({"automountServiceAccountToken": false})), true),
+        ] {
+            assert_eq!(has_value(&object), expected, "{object}");
+            assert!(
+                is_created_by(&marked(&object, "one"), "one")
+                    && !is_created_by(&marked(&object, "one"), "two")
+            );
+        }
     }
 
     #[test]

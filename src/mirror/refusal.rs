@@ -4,7 +4,7 @@ use crate::kube_api::ClusterError;
 use crate::operation::StepFault;
 
 /// Returns the reason for people. The message of an API server can contain values of the object, so the reason for a Secret has only
-/// the kind of the error.
+/// the kind of the error, and the name of the webhook, policy or quota.
 pub(super) fn words(error: &ClusterError, is_secret: bool) -> String {
     if !is_secret {
         return error.to_string();
@@ -13,18 +13,94 @@ pub(super) fn words(error: &ClusterError, is_secret: bool) -> String {
         ClusterError::Forbidden { verb, .. } => {
             return format!("the user is not allowed to {verb} this Secret");
         }
-        ClusterError::Refused { .. } => "admission control rejected the Secret",
+        ClusterError::Refused { reason, .. } => match refuser(reason) {
+            Some(refuser) => &format!("{refuser} rejected the Secret"),
+            None => "admission control rejected the Secret",
+        },
         ClusterError::Invalid { .. } => "the API server does not accept the Secret",
         ClusterError::NotFound { .. } => "the namespace of the Secret does not exist",
         ClusterError::AlreadyExists { .. } => "another client has created the Secret",
         ClusterError::Conflict { .. } => "another client has changed the Secret",
-        ClusterError::Server { code, .. } => return format!("the API server failed with status {code}"),
+        ClusterError::Server { code, reason, .. } => {
+            let webhook = refuser(reason).map(|webhook| format!(", and {webhook} does not answer"));
+            return format!("the API server failed with status {code}{}", webhook.unwrap_or_default());
+        }
         ClusterError::Answer { .. } | ClusterError::TooLarge { .. } => {
             "the API server sent an unusable answer"
         }
         other => return other.to_string(),
     };
     format!("{text}; its message is not shown, because it can contain values of the Secret")
+}
+
+/// Starts of the messages of admission control, each with the kind of object whose name follows, and the end of the name. They come
+/// before any text that a webhook or policy writes (apiserver/pkg/admission/plugin/webhook/errors/statuserror.go,
+/// plugin/policy/validating/plugin.go, plugin/resourcequota/controller.go).
+const REFUSERS: [(&str, &str, char); 4] = [
+    ("failed calling webhook \"", "webhook", '"'),
+    ("admission webhook \"", "webhook", '"'),
+    ("ValidatingAdmissionPolicy '", "policy", '\''),
+    ("exceeded quota: ", "quota", ','),
+];
+
+/// Returns which webhook, policy or quota refused a change.
+fn refuser(reason: &str) -> Option<String> {
+    let found = REFUSERS.iter().filter_map(|(start, kind, end)| {
+        let (before, rest) = reason.split_once(start)?;
+        Some((before.len(), kind, rest.split(*end).next()?))
+    });
+    let (_, kind, name) = found.min_by_key(|(at, ..)| *at)?;
+    Some(format!("the {kind} `{name}`"))
+}
+
+/// Returns what a person can do, so that the API server accepts the change.
+pub(super) fn advice(error: &ClusterError) -> Option<&'static str> {
+    const RULE: &str = "change the copy with a rule of the configuration";
+    Some(match error {
+        ClusterError::Forbidden { .. } => "give the user this permission (deploy/rbac.yaml)",
+        ClusterError::Refused { reason, .. } if reason.contains("exceeded quota: ") => {
+            "raise this quota, or remove objects that it counts"
+        }
+        ClusterError::Refused { reason, .. } if reason.contains("because it is being terminated") => {
+            "wait until the mirror has deleted the namespace"
+        }
+        ClusterError::Refused { .. } => {
+            "exempt the user from this policy or webhook, or change the copy with a rule of the configuration"
+        }
+        ClusterError::Server { reason, .. } if reason.contains("failed calling webhook \"") => {
+            "start the server of this webhook, or remove the webhook"
+        }
+        ClusterError::Invalid { reason, .. } if is_immutable(reason) => {
+            "delete the copy in the mirror: the API server does not change this field"
+        }
+        ClusterError::Invalid { .. } | ClusterError::Server { .. } => RULE,
+        ClusterError::NotFound { reason, .. } if reason.contains("namespaces \"") => "create the namespace",
+        ClusterError::NotFound { .. } => {
+            "the mirror does not serve this kind: install its CustomResourceDefinition"
+        }
+        ClusterError::Conflict { reason, .. } if !is_stale(reason) => {
+            "let the other client give up these fields"
+        }
+        _ => return None,
+    })
+}
+
+/// Returns whether a change was refused because a field never changes (`FieldImmutableErrorMsg`,
+/// apimachinery/pkg/api/validation/objectmeta.go; ValidateConfigMapUpdate, pkg/apis/core/validation; ValidateRoleBindingUpdate,
+/// pkg/apis/rbac/validation).
+fn is_immutable(reason: &str) -> bool {
+    ["field is immutable", "immutable when `immutable` is set", "cannot change roleRef"]
+        .iter()
+        .any(|text| reason.contains(text))
+}
+
+/// Returns the reason with what helps.
+pub(super) fn reason_and_advice(error: &ClusterError, is_secret: bool) -> String {
+    let text = words(error, is_secret);
+    match advice(error) {
+        Some(advice) => format!("{text}; what helps: {advice}"),
+        None => text,
+    }
 }
 
 /// Returns whether an error concerns one object or one kind, so that other objects can still be copied.
@@ -53,7 +129,7 @@ pub(super) fn fault(error: &ClusterError, is_secret: bool) -> StepFault {
         ClusterError::Conflict { reason, .. } if reason.contains("resourcequotas") || is_stale(reason) => {
             StepFault::Retry { why: text, after: None }
         }
-        error if is_of_object(error) => StepFault::Skip(text),
+        error if is_of_object(error) => StepFault::Skip(reason_and_advice(error, is_secret)),
         ClusterError::Server { .. } => StepFault::InDoubt(text),
         _ => StepFault::Halt(text),
     }

@@ -163,6 +163,7 @@ impl MirrorSession {
         let clusters = Clusters {
             source: self.source.as_ref(),
             mirror: &self.session.api,
+            operation: &recorded.operation.clone(),
             config: recorded.plan.work.config.clone(),
             reads_files: self.reads_files,
         };

@@ -41,6 +41,7 @@ mod mirror_content;
 mod mirror_kills;
 mod mirror_objects;
 mod mirror_pair;
+mod mirror_refusals;
 mod mirror_rules;
 mod mirror_size;
 mod planted_records;

@@ -1,6 +1,5 @@
-//! `netsurgeon mirror` on two real clusters of different versions: plan, apply, verify, a second plan, teardown; obstacles; and kills.
+//! `netsurgeon mirror` on two real clusters of different versions: plan, apply, verify, a second plan, teardown; and obstacles.
 
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use netsurgeon::kube_api::{ClusterError, FieldApply, Replaces};
@@ -9,7 +8,6 @@ use serde_json::{Value, json};
 use super::ledger::connect;
 use super::mirror_pair::{NAMESPACE, PATIENCE, Pair, account_exists, action, actions, object, stored};
 use super::rig::api::{Api, object_path};
-use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::process::wait_until;
 use super::rig::run::{run, says};
 
@@ -248,7 +246,7 @@ async fn obstacle_stops_only_its_object() {
     let names = ["fine", "refused", "taken", "late"];
     pair.create(&names.map(|name| config_map(name, "source"))).await;
     let taken = pair.mirror.api.create(&config_map("taken", "theirs")).await;
-    refuse_config_map(&pair.mirror.api, "refused").await;
+    refuse(&pair.mirror.api, "configmaps", "refused").await;
 
     creation_is_exclusive(&pair).await;
     let own = pair.run("plan -n kube-system").expect(1);
@@ -280,7 +278,7 @@ async fn obstacle_stops_only_its_object() {
     let removed = pair.run(&format!("teardown {operation} --yes")).expect(3);
     says(&removed.err, &["configmaps/shop/fine", "another client"]);
     // The operation ends without the object only if the operator says so.
-    says(&removed.err, &[&format!("operation rollback {operation} --give-up configmaps/shop/fine")]);
+    says(&removed.err, &[&format!("mirror teardown {operation} --give-up configmaps/shop/fine")]);
     pair.operation(&format!("rollback {operation} --yes --give-up configmaps/shop/other")).expect(2);
     pair.operation(&format!("rollback {operation} --yes --give-up configmaps/shop/fine")).expect(0);
     pair.operation(&format!("forget {operation} --yes")).expect(0);
@@ -307,92 +305,39 @@ async fn creation_is_exclusive(pair: &Pair) {
     pair.mirror.api.delete(&path).await;
 }
 
-/// Creates a policy that refuses ConfigMaps of a name, and waits until it is enforced.
-async fn refuse_config_map(api: &Api, name: &str) {
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+/// Creates a policy that refuses to create objects of a name, and waits until it is enforced.
+pub async fn refuse(api: &Api, plural: &str, name: &str) {
+    let rule =
+        json!({"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [plural]});
     let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "refuse"},
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": format!("refuse-{plural}")},
         "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]},
-                 "validations": [{"expression": format!("object.metadata.name != '{name}'"), "message": "no copies of this name"}]},
+                 "validations": [{"expression": format!("!object.metadata.name.startsWith('{name}')"), "message": "no copies of this name"}]},
     });
     let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "refuse"},
-        "spec": {"policyName": "refuse", "validationActions": ["Deny"]},
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": format!("refuse-{plural}")},
+        "spec": {"policyName": format!("refuse-{plural}"), "validationActions": ["Deny"]},
     });
     for object in [policy, binding] {
-        let version = "/apis/admissionregistration.k8s.io/v1";
-        let kind = object["kind"].as_str().expect("a kind").to_lowercase();
-        let plural =
-            if kind.ends_with('y') { kind.replace("policy", "policies") } else { format!("{kind}s") };
-        let path = format!("{version}/{plural}");
-        api.request(http::Method::POST, &path, "application/json", Some(&object)).await.expect("created");
+        api.create(&object).await;
     }
     wait_until("the policy is enforced", PATIENCE, async || {
-        let object = config_map(name, "");
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?dryRun=All");
+        // Only the policy says this; the API server refuses this object for other reasons as well.
+        let (path, object) = match plural {
+            "configmaps" => (format!("/api/v1/namespaces/{NAMESPACE}/configmaps"), config_map(name, "")),
+            _ => {
+                let mut definition = super::mirror_objects::definition();
+                definition["metadata"]["name"] = json!(name);
+                ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(), definition)
+            }
+        };
+        let path = format!("{path}?dryRun=All");
         match api.request(http::Method::POST, &path, "application/json", Some(&object)).await {
             Err(_) => Ok(()),
             Ok(_) => Err("it is not enforced".to_owned()),
         }
     })
     .await;
-}
-
-/// The process is killed at a write of the mirror, before or after the API server executes it. The same command, or
-/// `operation resume`, completes the operation, and a teardown removes everything.
-#[tokio::test]
-async fn killed_operation_is_resumed() {
-    let pair = Pair::start(false).await;
-    for api in [&pair.source.api, &pair.mirror.api] {
-        api.create_namespace(NAMESPACE).await;
-    }
-    pair.create(&declared()).await;
-    let troubles = Troubles::none();
-    let gate = ApiGate::open(pair.mirror.api.client(), &troubles).await;
-    let kubeconfig = pair.workspace.write("gate.conf", gate.kubeconfig());
-    let before = stored(&pair.mirror).await;
-    pair.plan("");
-    let apply = format!("apply --plan {} --yes --lock-ttl 2 --take-over --parallel 2", pair.plan);
-    let gated = format!("mirror {apply} --mirror-kubeconfig {}", kubeconfig.display());
-    for (round, write) in [3, 6, 8, 11, 14, 17].into_iter().enumerate() {
-        let trouble = if round % 2 == 0 { Trouble::KilledBefore(write) } else { Trouble::KilledAfter(write) };
-        troubles.arm(trouble);
-        let mut child =
-            pair.command(&gated).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-        tokio::time::timeout(PATIENCE, troubles.killed()).await.expect("the write happens");
-        kill(&mut child);
-        let listed = pair.operation("list -o json").expect(0).json();
-        let recorded = listed["operations"].as_array().expect("operations").first().cloned();
-        match recorded.filter(|_| round % 3 == 1) {
-            Some(found) => {
-                let id = found["operation"].as_str().expect("an id");
-                let source = pair.source.kubeconfig().display();
-                let resume = format!("resume {id} --source-kubeconfig {source} --lock-ttl 2 --take-over");
-                pair.operation(&resume).expect(0);
-            }
-            None => drop(pair.run(&apply).expect(0)),
-        }
-        let listed = pair.operation("list -o json").expect(0).json();
-        let operations = listed["operations"].as_array().expect("operations");
-        assert_eq!(
-            (operations.len(), &operations[0]["status"]),
-            (1, &json!("done")),
-            "write {write}: {listed}"
-        );
-        let verified = pair.run("verify --skip-readiness -o json").expect(0).json();
-        assert_eq!(
-            verified["equal"].as_u64(),
-            Some(declared().len() as u64 + 1),
-            "write {write}: {verified}"
-        );
-        pair.run("teardown --yes --lock-ttl 2 --take-over").expect(0);
-        let id = operations[0]["operation"].as_str().expect("an id");
-        pair.operation(&format!("forget {id} --yes")).expect(0);
-        assert_eq!(stored(&pair.mirror).await, before, "write {write}: nothing is left");
-    }
-}
-
-fn kill(child: &mut Child) {
-    child.kill().expect("the process runs");
-    child.wait().expect("the process has ended");
 }

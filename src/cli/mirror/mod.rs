@@ -103,7 +103,16 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
         let subjects = stuck.iter().filter_map(|stuck| Some(stuck.step.0.split_once('/')?.1));
         let options = give_up(subjects);
         context.output.note(&format!(
-            "to end the rollback and leave these objects as they are: `netsurgeon operation rollback {id}{options}`"
+            "to end the teardown and leave these objects as they are: `netsurgeon mirror teardown {id}{options} --mirror-context NAME`"
+        ));
+    }
+    if status == Status::Done && !stuck.is_empty() {
+        let what = match &ran.recorded.plan.work {
+            work if work.config.is_empty() => format!("-n {}", work.namespaces.join(",")),
+            _ => "--config FILE".to_string(),
+        };
+        context.output.note(&format!(
+            "to copy the skipped objects, remove the causes, and apply a new plan: `netsurgeon mirror plan {what} --mirror-context NAME --save plan.json`"
         ));
     }
     if status == Status::Done {
