@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::api::{KubeArgs, MirrorKubeArgs};
 use super::file::{Readers, write_file};
+use super::mirror::configuration;
 use super::output::{Output, Tone, table};
 use super::source::EtcdArgs;
 use super::target::TargetArgs;
@@ -20,6 +21,9 @@ use crate::dns::reader::CutoverReader;
 use crate::inventory::Connections;
 use crate::inventory::network_plugins::NetworkPlugin;
 use crate::ip::ServiceCidr;
+use crate::kube_api::ReadOnly;
+use crate::mirror::config::Config;
+use crate::mirror::namespace_choice::chosen_namespaces;
 use crate::preflight::cni::{self, Cni};
 use crate::preflight::dns;
 use crate::preflight::mirror::{self, Mirror};
@@ -143,6 +147,7 @@ Examples:
   # all namespaces except the system namespaces
   netsurgeon preflight mirror --mirror-kubeconfig mirror.conf
   netsurgeon preflight mirror --mirror-kubeconfig mirror.conf -n shop,till
+  netsurgeon preflight mirror --mirror-context green --config mirror.yaml
   # two contexts of one kubeconfig
   netsurgeon preflight mirror --context blue --mirror-context green --strict
   netsurgeon preflight mirror --mirror-context green -o json \\
@@ -152,6 +157,9 @@ pub struct MirrorArgs {
     /// kube-node-lease]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     namespace: Vec<String>,
+    /// The configuration of `netsurgeon mirror plan`: its namespaces, and the rules for the check `planned-objects`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     asked: AskedArgs,
     #[command(flatten)]
@@ -220,7 +228,7 @@ fn next(command: &PreflightCommand, is_open: bool) -> Option<&'static str> {
         (PreflightCommand::Renumber(_) | PreflightCommand::Dns(_), _) => None,
         (_, true) => Some("next: follow the remedies above, then run this command again"),
         (PreflightCommand::Mirror(_), false) => Some(
-            "next: copy the objects to the mirror (netsurgeon does not copy them); then check the names: `netsurgeon preflight dns --help`",
+            "next: `netsurgeon mirror plan` with the same options; after the copy, check the names: `netsurgeon preflight dns --help`",
         ),
         (PreflightCommand::Cni(_), false) => Some(
             "next: change the network with the installer of the new CNI, node by node (netsurgeon does not change it): drain the node, change \
@@ -268,7 +276,14 @@ async fn check_mirror(args: &MirrorArgs) -> Result<Vec<CheckResult>, Failure> {
         only_if(needs(Source::Api), args.kube.connect()),
         only_if(needs(Source::Mirror), of_mirror.connect())
     );
-    let input = Mirror::new(both, args.namespace.clone());
+    let (mut named, mut config) = (args.namespace.clone(), Config::default());
+    if let Some(path) = &args.config {
+        config = configuration(path)?;
+        if let Some(Ok(source)) = &both.0 {
+            named = chosen_namespaces(&ReadOnly::new(source.clone()), &config, &named).await?;
+        }
+    }
+    let input = Mirror::new(both, named, config);
     Ok(preflight::run(mirror::CHECKS, &input, &selection).await)
 }
 

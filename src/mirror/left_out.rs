@@ -71,7 +71,9 @@ pub(super) const PASSIVE_BUDGET: Reason =
     reason("passive-budget", "its workloads are passive, so it would only keep nodes from being drained");
 pub(super) const REPLACED: Reason =
     reason("pull-secret", "the configuration makes a pull secret of this name");
-pub(super) const FAULTY_RULE: Reason = reason("rule-failed", "a rule of the configuration failed");
+/// Code of an object that a rule cannot change.
+pub const RULE_FAILED: &str = "rule-failed";
+pub(super) const FAULTY_RULE: Reason = reason(RULE_FAILED, "a rule of the configuration failed");
 
 /// Codes of conflicts.
 pub(super) const EXISTS: Reason =

@@ -50,4 +50,5 @@ mod wish;
 mod work;
 
 pub use copy::Shape;
+pub use left_out::RULE_FAILED;
 pub use work::{Copy, DryRun, Entry, KIND, KindLeftOut, Mirror, Planned, Reference};

@@ -9,6 +9,8 @@ mod plan;
 mod teardown;
 mod verify;
 
+pub(in crate::cli) use plan::configuration;
+
 use clap::Subcommand;
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! `netsurgeon mirror plan`: plans which objects the mirror gets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -13,6 +13,7 @@ use crate::kube_api::ReadOnly;
 use crate::mirror::Mirror;
 use crate::mirror::activation::MovedCopies;
 use crate::mirror::activation::ledger::in_force;
+use crate::mirror::config::Config;
 use crate::mirror::config_file::{SCHEMA, read_config};
 use crate::mirror::ledger::created;
 use crate::mirror::namespace_choice::chosen_namespaces;
@@ -99,11 +100,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     if args.print_schema {
         return print_schema(context);
     }
-    let config = args.config.as_deref().map(read_config).transpose();
-    let config = config.map_err(|error| {
-        Failure::usage(error).hint("`netsurgeon mirror plan --print-schema` prints the schema of the file")
-    })?;
-    let config = config.unwrap_or_default();
+    let config = args.config.as_deref().map(configuration).transpose()?.unwrap_or_default();
     let of_mirror = args.mirror.required(&args.kube)?;
     let (source, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
     let (source, mirror) = (source?, mirror?);
@@ -149,6 +146,13 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
             .note(&format!("next: `netsurgeon mirror apply --plan {path}`, with the same clusters"));
     }
     Ok(Outcome::Done)
+}
+
+/// Reads a configuration file.
+pub fn configuration(path: &Path) -> Result<Config, Failure> {
+    read_config(path).map_err(|error| {
+        Failure::usage(error).hint("`netsurgeon mirror plan --print-schema` prints the schema of the file")
+    })
 }
 
 /// Prints what the plan warns of.

@@ -29,5 +29,5 @@ const NEED: Need = Need {
     operation: "copying into the mirror",
     reader: READER,
     read_role: "netsurgeon-mirror",
-    remedy: "copy the objects as a user with the write permissions, for example the user of `/etc/kubernetes/admin.conf` on a control-plane host of the mirror; no role of deploy/rbac.yaml has these permissions, because no command of netsurgeon copies objects",
+    remedy: "bind the optional role `netsurgeon-mirror-write` of deploy/rbac.yaml in the namespaces of the mirror, or copy the objects as a user with the write permissions, for example the user of `/etc/kubernetes/admin.conf` on a control-plane host of the mirror",
 };

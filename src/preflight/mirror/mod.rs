@@ -10,6 +10,7 @@ mod mirror_rights;
 mod mirror_webhooks;
 mod namespaces;
 mod placement;
+mod planned_objects;
 mod pull_secrets;
 mod source_rights;
 mod stateless;
@@ -19,6 +20,7 @@ use super::{Check, shared};
 use crate::inventory::ClusterReader;
 use crate::inventory::namespaces::NamespaceReader;
 use crate::kube_api::Cluster;
+use crate::mirror::config::Config;
 use crate::session::Failure;
 
 /// The checks, in display order. Shared checks read the source.
@@ -35,6 +37,7 @@ pub const CHECKS: &[Check<Mirror>] = &[
     placement::CHECK,
     capacity::CHECK,
     fixed_addresses::CHECK,
+    planned_objects::CHECK,
     shared::gitops::check("a GitOps controller changes the source while it is copied"),
     mirror_webhooks::CHECK,
     source_rights::CHECK,
@@ -48,6 +51,8 @@ type Connected = Result<Cluster, Failure>;
 pub struct Mirror {
     source: NamespaceReader,
     target: ClusterReader,
+    /// The rules of the copy.
+    config: Config,
 }
 
 impl AsRef<ClusterReader> for Mirror {
@@ -57,9 +62,15 @@ impl AsRef<ClusterReader> for Mirror {
 }
 
 impl Mirror {
-    /// Creates the input with connections to the source and the mirror. `named`: namespaces that the user names.
-    pub fn new((source, mirror): (Option<Connected>, Option<Connected>), named: Vec<String>) -> Self {
+    /// Creates the input with connections to the source and the mirror. `named`: namespaces that the user names. `config`: the rules of
+    /// the copy.
+    pub fn new(
+        (source, mirror): (Option<Connected>, Option<Connected>),
+        named: Vec<String>,
+        config: Config,
+    ) -> Self {
         Self {
+            config,
             source: NamespaceReader::new(source, "the API of the source", named),
             target: ClusterReader::of_api(mirror, "the API of the mirror"),
         }

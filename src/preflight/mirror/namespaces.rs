@@ -16,7 +16,7 @@ use crate::words::counted;
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "namespaces",
-    why: "a missing namespace is not copied, and existing objects would be overwritten",
+    why: "a missing namespace is not copied, and objects that exist on the mirror already are not changed",
     needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
@@ -43,7 +43,7 @@ fn told((copied, object): &(CopiedKind, ObjectMeta)) -> String {
 }
 
 /// Checks the mirrored namespaces. `chosen`: namespaces that exist in the source. `missing`: named namespaces that do not exist
-/// in the source. `there`: objects on the mirror that a copy would overwrite, as text.
+/// in the source. `there`: objects that the mirror has already, as text.
 fn judge(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
     let names: Vec<String> = chosen.iter().map(|name| format!("`{name}`")).collect();
     if !missing.is_empty() {
@@ -60,11 +60,11 @@ fn judge(chosen: &[String], missing: &[String], there: &[String]) -> Judged {
                 counted(there.len(), "object is", "objects are"),
                 first_few(there)
             ),
-            "find out who owns these objects, then delete the objects, or accept that they differ from the source; objects of an earlier copy are listed as well",
+            "find out who owns these objects; then delete them, adopt them (`netsurgeon mirror plan --existing adopt`), or accept that they differ from the source; objects of an earlier copy are listed as well",
         );
     }
     Judged::pass(format!(
-        "the copy overwrites no object on the mirror; {} to mirror: {}",
+        "the mirror has none of the objects; {} to mirror: {}",
         counted(chosen.len(), "namespace", "namespaces"),
         first_few(&names)
     ))
@@ -80,7 +80,7 @@ mod tests {
         let shop = ["shop".to_string()];
         assert_eq!(
             judge(&shop, &[], &[]).observed,
-            "the copy overwrites no object on the mirror; 1 namespace to mirror: `shop`"
+            "the mirror has none of the objects; 1 namespace to mirror: `shop`"
         );
         assert_eq!(judge(&shop, &["till".into()], &[]).observed, "not in the source: `till`");
         let there = judge(&shop, &[], &["Service `shop/web`".into()]);

@@ -6,9 +6,8 @@ use k8s_openapi::api::core::v1::{LocalObjectReference, ServiceAccount};
 
 use super::Mirror;
 use crate::inventory::namespaces::place;
-use crate::inventory::objects;
 use crate::inventory::pod_templates::Template;
-use crate::kube_api::accessors::{name, namespace, subject};
+use crate::kube_api::accessors::{namespace, subject};
 use crate::preflight::secrets_role::SECRETS_ROLE;
 use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::{all_of, counted};
@@ -17,19 +16,18 @@ use crate::words::{all_of, counted};
 pub const CHECK: Check<Mirror> = Check {
     name: "pull-secrets",
     why: "the mirror pulls every image with the copied credentials",
-    needs: &[Source::Api, Source::Mirror],
+    needs: &[Source::Api],
     judge: |input| Box::pin(read(input)),
 };
 
 async fn read(input: &Mirror) -> Read<Judged> {
     let accounts = input.source.selected::<ServiceAccount>().await?;
-    let on_mirror = input.source.within(input.target.cluster()?, namespace, objects).await?;
     let secrets = input.source.metadata(("v1", "Secret")).await;
     let secrets =
         secrets.map_err(|error| if error.denied.is_some() { no_secrets() } else { error.into() })?;
     let secrets = secrets.iter().map(place);
     let secrets = secrets.map(|(namespace, name)| (namespace.to_string(), name.to_string())).collect();
-    Ok(judge(input.source.templates().await?, &accounts, &on_mirror, &secrets))
+    Ok(judge(input.source.templates().await?, &accounts, &secrets))
 }
 
 /// Returns the result if the user has no permission to list Secrets.
@@ -40,13 +38,11 @@ fn no_secrets() -> Judged {
     )
 }
 
-/// Checks the image registry Secrets that objects refer to. Each Secret must exist in the source. The ServiceAccount `default` is
-/// not copied. If only this ServiceAccount refers to a Secret, the result is a warning. `secrets`: namespace and name of each
-/// Secret in the source.
+/// Checks the image registry Secrets that objects refer to. Each Secret must exist in the source. `secrets`: namespace and name of
+/// each Secret in the source.
 fn judge(
     templates: &[Template],
     accounts: &[ServiceAccount],
-    on_mirror: &[ServiceAccount],
     secrets: &BTreeSet<(String, String)>,
 ) -> Judged {
     let mut named: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
@@ -80,17 +76,6 @@ fn judge(
             "create them (`kubectl create secret docker-registry`), or remove the references: the mirror pulls every image",
         );
     }
-    let lost = lost(templates, accounts, on_mirror);
-    if !lost.is_empty() {
-        return Judged::warn(
-            format!(
-                "only the ServiceAccount `default`, which is not copied, references these Secrets: {}",
-                first_few(&lost)
-            ),
-            "name them in the templates (`imagePullSecrets`), or in the mirror's ServiceAccount: `kubectl patch serviceaccount default -n NAMESPACE -p \
-             '{\"imagePullSecrets\": [{\"name\": \"SECRET\"}]}'`",
-        );
-    }
     if named.is_empty() {
         return Judged::pass("no object refers to an image registry Secret");
     }
@@ -101,36 +86,9 @@ fn named_by(secrets: Option<&Vec<LocalObjectReference>>) -> impl Iterator<Item =
     secrets.into_iter().flatten().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty())
 }
 
-/// Returns the Secrets that only the source's ServiceAccount `default` refers to, with the templates that need them. These
-/// templates name no Secret themselves (`Admit`, `plugin/pkg/admission/serviceaccount/admission.go`, v1.36.3).
-fn lost(templates: &[Template], accounts: &[ServiceAccount], on_mirror: &[ServiceAccount]) -> Vec<String> {
-    let of_default = |list: &[ServiceAccount], place: &str| -> BTreeSet<String> {
-        let its = list.iter().filter(|one| name(*one) == DEFAULT && namespace(*one) == place);
-        its.flat_map(|one| named_by(one.image_pull_secrets.as_ref())).map(str::to_string).collect()
-    };
-    let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for template in templates {
-        let spec = &template.spec;
-        let mut named = [&spec.service_account_name, &spec.service_account].into_iter().flatten();
-        let is_of_another = named.find(|name| !name.is_empty()).is_some_and(|name| name != DEFAULT);
-        if is_of_another || spec.image_pull_secrets.as_ref().is_some_and(|secrets| !secrets.is_empty()) {
-            continue;
-        }
-        let there = of_default(on_mirror, &template.namespace);
-        for secret in of_default(accounts, &template.namespace).difference(&there) {
-            let place = format!("`{}/{secret}`", template.namespace);
-            users.entry(place).or_default().push(template.of.clone());
-        }
-    }
-    users.into_iter().map(|(secret, who)| format!("{secret} ({})", first_few(&who))).collect()
-}
-
-/// The ServiceAccount that every namespace has, and that Pods use by default.
-const DEFAULT: &str = "default";
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::inventory::pod_templates::testing::{deployed, typed};
@@ -146,41 +104,12 @@ mod tests {
     fn pull_secret_must_be_in_the_source() {
         let of = deployed(&json!({"imagePullSecrets": [{"name": "registry"}]}));
         let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);
-        assert_eq!(judge(&of, &[], &[], &there).verdict, Verdict::Pass);
+        assert_eq!(judge(&of, &[], &there).verdict, Verdict::Pass);
         let elsewhere = BTreeSet::from([("till".to_string(), "registry".to_string())]);
-        let judged = judge(&of, &[account("ci")], &[], &elsewhere);
+        let judged = judge(&of, &[account("ci")], &elsewhere);
         assert_eq!(
             judged.observed,
             "1 Secret is referenced, but missing in the source: `shop/registry` (Deployment `shop/web`, ServiceAccount `shop/ci`)"
-        );
-    }
-
-    /// The mirror's ServiceAccount `default` refers to no Secret unless it was patched.
-    #[test]
-    fn pull_secret_of_the_default_account_is_a_warning() {
-        let there = BTreeSet::from([("shop".to_string(), "registry".to_string())]);
-        let of = |spec: Value, accounts: &[ServiceAccount], on_mirror: &[ServiceAccount]| {
-            judge(&deployed(&spec), accounts, on_mirror, &there)
-        };
-        let bare = typed(json!({"metadata": {"namespace": "shop", "name": "default"}}));
-        let lost = of(json!({}), &[account("default")], &[bare]);
-        assert_eq!(
-            (lost.verdict, lost.observed.as_str()),
-            (
-                Verdict::Warn,
-                "only the ServiceAccount `default`, which is not copied, references these Secrets: `shop/registry` (Deployment `shop/web`)"
-            )
-        );
-        let deprecated = json!({"serviceAccount": "default"});
-        assert_eq!(of(deprecated, &[account("default")], &[]).verdict, Verdict::Warn);
-        assert_eq!(of(json!({}), &[account("default")], &[account("default")]).verdict, Verdict::Pass);
-        let own = json!({"imagePullSecrets": [{"name": "registry"}]});
-        assert_eq!(of(own, &[account("default")], &[]).verdict, Verdict::Pass, "it names the Secret itself");
-        let other = json!({"serviceAccountName": "ci"});
-        assert_eq!(
-            of(other, &[account("default"), account("ci")], &[]).verdict,
-            Verdict::Pass,
-            "the account is copied"
         );
     }
 
