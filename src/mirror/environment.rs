@@ -15,7 +15,7 @@ use super::ledger::{created, created_uid};
 use super::left_out::{TOO_LARGE, left_out};
 use super::object_write::{self, is_created_by};
 use super::reader::{differing, planned_object};
-use super::refusal::{fault, is_stale};
+use super::refusal::{fault, is_of_quota, is_stale};
 use super::rules::{Rules, Uses, planned_pull_secret};
 use super::strip::strip;
 use super::work::{Copy, Planned};
@@ -140,7 +140,7 @@ impl Clusters<'_> {
                 }
                 Ok(Applied::Made(json!({"uid": text(&made, "/metadata/uid"), "created": true})))
             }
-            Err(ClusterError::Conflict { reason, .. }) if is_stale(&reason) => {
+            Err(ClusterError::Conflict { reason, .. }) if is_stale(&reason) && !is_of_quota(&reason) => {
                 Err(another_client_created(effect))
             }
             Err(ClusterError::AlreadyExists { .. }) => Err(another_client_created(effect)),

@@ -124,15 +124,19 @@ pub(super) fn fault(error: &ClusterError, is_secret: bool) -> StepFault {
     match error {
         ClusterError::TimedOut { .. } | ClusterError::Unreachable { .. } => StepFault::InDoubt(text),
         ClusterError::NotReady { .. } => StepFault::Retry { why: text, after: None },
-        // A quota that several requests use at the same time (kubernetes/kubernetes#67761), and a change by another client since
-        // the object was read.
-        ClusterError::Conflict { reason, .. } if reason.contains("resourcequotas") || is_stale(reason) => {
+        ClusterError::Conflict { reason, .. } if is_of_quota(reason) || is_stale(reason) => {
             StepFault::Retry { why: text, after: None }
         }
         error if is_of_object(error) => StepFault::Skip(reason_and_advice(error, is_secret)),
         ClusterError::Server { .. } => StepFault::InDoubt(text),
         _ => StepFault::Halt(text),
     }
+}
+
+/// Returns whether a change was refused because several requests use one quota at the same time (kubernetes/kubernetes#67761). The
+/// message is about the quota, not about the object of the request.
+pub(super) fn is_of_quota(reason: &str) -> bool {
+    reason.contains("on resourcequotas")
 }
 
 /// Returns whether an apply was refused because the object has another `resourceVersion`.

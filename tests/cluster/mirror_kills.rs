@@ -165,7 +165,8 @@ async fn objects_of(api: &Api) -> BTreeMap<String, Value> {
 }
 
 fn without_chance(value: &mut Value) {
-    const CHANCE: [&str; 12] = [
+    const CHANCE: [&str; 13] = [
+        "mirror.netsurgeon.io/created-by",
         "uid",
         "resourceVersion",
         "creationTimestamp",

@@ -331,11 +331,11 @@ async fn copies_that_compete_for_a_quota_arrive() {
     let status = json!({"status": {"hard": {"configmaps": "500"}, "used": {"configmaps": "0"}}});
     pair.mirror.api.merge(&format!("{}/status", object_path(&quota)), &status).await;
     pair.plan("");
-    // Other clients of the quota.
+    // Other clients of the quota, for as long as some retries last.
     let touches = (0..4).map(|number| {
         let (api, path) = (pair.mirror.api.clone(), object_path(&quota));
         tokio::spawn(async move {
-            for round in 0.. {
+            for round in 0..100 {
                 api.merge(
                     &path,
                     &json!({"metadata": {"labels": {format!("client-{number}"): format!("{round}")}}}),
@@ -347,7 +347,9 @@ async fn copies_that_compete_for_a_quota_arrive() {
     let touches: Vec<_> = touches.collect();
     let words = format!("apply --plan {} --yes --parallel 64 -vv", pair.plan);
     let applied = tokio::task::block_in_place(|| pair.run(&words)).expect(0);
-    touches.iter().for_each(tokio::task::JoinHandle::abort);
+    for touch in touches {
+        touch.await.expect("the quota is changed");
+    }
     assert!(has_line(&applied.err, &["retrying", "resourcequotas"]), "no request competed");
     let used = pair.mirror.api.get(&object_path(&quota)).await["status"]["used"]["configmaps"].clone();
     assert_eq!(used, "150");
