@@ -1,5 +1,7 @@
 //! The environment of a mirror operation: reads objects from the source, and writes their copies to the mirror.
 
+use std::time::{Duration, Instant};
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -10,12 +12,14 @@ use super::copy::copy;
 use super::definition::established;
 use super::deletion::{delete, refuse_content};
 use super::difference::{Change, get, has_value, is_applied, set};
+use super::former_names::FormerNames;
 use super::ledger::{created, created_uid};
 use super::left_out::left_out;
 use super::object_write;
 use super::reader::{differing, planned_object};
 use super::refusal::{fault, is_stale};
 use super::rules::{Rules, Uses, planned_pull_secret};
+use super::source_pages::SourcePages;
 use super::strip::strip;
 use super::work::{Copy, Planned};
 use crate::inventory::text;
@@ -28,6 +32,11 @@ use crate::store::Revision;
 /// Maximum size of the previous values that a record contains, in bytes of JSON. The record of an operation is a ConfigMap.
 const MOST_RECORDED: usize = 8 << 10;
 
+/// How long the write of the intention, directly before an effect, shows that this process still holds the operation. An object that
+/// is created later, for example by a process that was suspended, needs another check. What arrives too late in spite of it is
+/// deleted ([`Environment::take_back`]).
+const JUST_NOW: Duration = Duration::from_secs(1);
+
 /// Both clusters.
 pub(super) struct Clusters<'a> {
     /// The source. A rollback does not need it.
@@ -37,6 +46,10 @@ pub(super) struct Clusters<'a> {
     pub config: Config,
     /// Whether files that the plan names are read. Another client can have written a plan that is only recorded in the cluster.
     pub reads_files: bool,
+    /// What the mirror had before this process created copies.
+    pub former: FormerNames,
+    /// The objects of the source.
+    pub pages: SourcePages,
 }
 
 /// The state of an object of the mirror before its step.
@@ -73,8 +86,11 @@ impl Clusters<'_> {
             return self.changed(effect, &secret.map_err(|fault| StepFault::Skip(fault.0))?);
         }
         let source = self.source.ok_or_else(|| StepFault::Halt("the source is not connected".to_string()))?;
-        let found = planned_object(source, &effect.source.object(), &effect.uid).await;
-        let found = found.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        let mut found = self.pages.take(source, &effect.source, &effect.uid).await;
+        if found.is_none() {
+            let read = planned_object(source, &effect.source.object(), &effect.uid).await;
+            found = read.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        }
         let Some(found) = found else {
             return Err(StepFault::Skip(
                 "the source has deleted or replaced the object since the plan".to_string(),
@@ -115,13 +131,11 @@ impl Clusters<'_> {
 
     async fn create(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         let effect = doing.effect;
-        if let Some(live) = self.live(effect).await? {
-            // An own request can have created it, whose answer was lost.
-            let uid = Self::created(doing, &live).ok_or_else(|| another_client_created(effect))?;
-            return Ok(Applied::Made(json!({"uid": uid, "created": true})));
-        }
+        let noted = Instant::now();
         let manifest = self.copy(effect).await?;
-        doing.fence.still_ours().await?;
+        if noted.elapsed() > JUST_NOW {
+            doing.fence.still_ours().await?;
+        }
         match object_write::create(self.mirror, &manifest).await {
             Ok(made) => {
                 if effect.object.resource == DEFINITION.0 {
@@ -129,17 +143,23 @@ impl Clusters<'_> {
                 }
                 Ok(Applied::Made(json!({"uid": text(&made, "/metadata/uid"), "created": true})))
             }
-            Err(ClusterError::Conflict { reason, .. }) if is_stale(&reason) => {
-                Err(another_client_created(effect))
-            }
-            Err(ClusterError::AlreadyExists { .. }) => Err(another_client_created(effect)),
+            Err(ClusterError::Conflict { reason, .. }) if is_stale(&reason) => self.existing(doing).await,
+            Err(ClusterError::AlreadyExists { .. }) => self.existing(doing).await,
             Err(error) => Err(fault(&error, effect.object.is_secret())),
         }
     }
 
+    /// Returns the result of a creation whose object exists: an own request can have created it, whose answer was lost.
+    async fn existing(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+        let live = self.live(doing.effect).await?;
+        let uid = live.and_then(|live| Self::created(doing, &live));
+        let uid = uid.ok_or_else(|| another_client_created(doing.effect))?;
+        Ok(Applied::Made(json!({"uid": uid, "created": true})))
+    }
+
     async fn update(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         let effect = doing.effect;
-        let (live, manifest) = (self.planned_live(effect).await?, self.copy(effect).await?);
+        let (live, manifest) = tokio::try_join!(self.planned_live(effect), self.copy(effect))?;
         let made = json!({"uid": text(&live, "/metadata/uid")});
         let changes = self.differing(effect, &manifest, &live).await?;
         if changes.is_empty() {
@@ -288,7 +308,12 @@ impl Environment<Copy> for Clusters<'_> {
     async fn before(&self, doing: &Doing<'_, Copy>) -> Result<Value, StepFault> {
         let effect = doing.effect;
         if effect.action == Planned::Create {
-            let absent = self.live(effect).await?.is_none();
+            let known = self.former.has(self.mirror, &effect.object).await;
+            let known = known.map_err(|error| fault(&error, effect.object.is_secret()))?;
+            let absent = match known {
+                Some(is_there) => !is_there,
+                None => self.live(effect).await?.is_none(),
+            };
             return Ok(json!(Before { absent, ..Before::default() }));
         }
         let live = self.planned_live(effect).await?;
