@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::cluster_kind::DEFINITION;
 use super::config::Config;
@@ -13,7 +14,7 @@ use super::definition::established;
 use super::deletion::{delete, refuse_content};
 use super::difference::{Change, get, has_value, is_applied, set};
 use super::former_names::FormerNames;
-use super::ledger::{created, created_uid};
+use super::ledger::{Created, created, created_uid};
 use super::left_out::left_out;
 use super::object_write;
 use super::reader::{differing, planned_object};
@@ -50,6 +51,8 @@ pub(super) struct Clusters<'a> {
     pub former: FormerNames,
     /// The objects of the source.
     pub pages: SourcePages,
+    /// What mirror operations have created, read on first use. Meanwhile no other operation creates anything.
+    pub created: OnceCell<Created>,
 }
 
 /// The state of an object of the mirror before its step.
@@ -207,9 +210,9 @@ impl Clusters<'_> {
 
     /// Returns whether another mirror operation created an object: the rollback of its deletion gave it a new uid.
     async fn has_recreated(&self, uid: &str) -> Result<bool, StepFault> {
-        let created = created(self.mirror).await;
-        let (created, _) = created.map_err(|failure| StepFault::Halt(failure.to_string()))?;
-        Ok(created.contains_key(uid))
+        let read = async || created(self.mirror).await.map(|(created, _)| created);
+        let created = self.created.get_or_try_init(read).await;
+        Ok(created.map_err(|failure| StepFault::Halt(failure.to_string()))?.contains_key(uid))
     }
 
     /// Restores the previous values of the fields that an update changed.

@@ -35,7 +35,10 @@ impl MirrorReader {
             let read = self.entries(&mut pages, (pair, namespace, around, is_there), &mut entries);
             match read.await? {
                 Ok(()) => return Ok(Ok(entries)),
-                Err(PageFault::Disordered) => is_ordered = false,
+                Err(PageFault::Disordered) => {
+                    entries.clear();
+                    is_ordered = false;
+                }
                 // The revision of the earlier pages is compacted. Reading continues at a newer one, without what was read.
                 Err(fault) if fault.is_of_revision() && attempts < MOST_LISTS => {
                     attempts = attempts.saturating_add(1)

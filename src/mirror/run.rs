@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use super::activation::ledger::refuse_active;
 use super::environment::Clusters;
@@ -175,6 +176,7 @@ impl MirrorSession {
             reads_files: self.reads_files,
             former: FormerNames::of(created().map(|entry| work.target(&entry.object))),
             pages: SourcePages::of(created()),
+            created: OnceCell::new(),
         };
         let progress: SharedProgress =
             Arc::new(Mutex::new(progress(&recorded.operation, &recorded.plan.work)));

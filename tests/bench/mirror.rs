@@ -96,16 +96,6 @@ pub async fn measure(netsurgeon: &Path) -> MirrorFigures {
     let objects = bench.create("few", APPLICATIONS).await;
     eprintln!("comparing with kubectl {KUBECTL_VERSION}: {} objects", objects.len());
     let near = bench.mirror.kubeconfig().to_owned();
-    if std::env::var("HOLD").is_ok() {
-        eprintln!(
-            "HOLD {} {} {} {}",
-            bench.source.kubeconfig().display(),
-            near.display(),
-            bench.far.display(),
-            bench.manifests(&objects, "k").display()
-        );
-        std::thread::sleep(Duration::from_secs(36000));
-    }
     let loopback = bench.compare(&objects, &near).await;
     let far = bench.compare(&objects, &bench.far).await;
     let mut sizes = vec![bench.size("few", objects.len())];
