@@ -21,6 +21,9 @@ ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
 CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
 EXTERNAL_DNS := $(RIG)/external-dns-$(EXTERNAL_DNS_VERSION)/external-dns
 BIND := $(addprefix $(RIG)/bind9-debian/usr/,sbin/named bin/nsupdate)
+# Only for `make bench`; the version is that of the newest control plane.
+KUBECTL_VERSION := $(firstword $(KUBERNETES_VERSIONS))
+KUBECTL := $(RIG)/kubectl-$(KUBECTL_VERSION)/kubectl
 MINISTACK := $(RIG)/ministack-$(MINISTACK_VERSION)/bin/ministack
 # An older Go fetches the one that go.mod asks for, also if `go env` forbids that.
 GO_BUILD := GOTOOLCHAIN=auto GOWORK=off go build -trimpath -buildvcs=false
@@ -95,7 +98,7 @@ notices: prerequisites-build ## the licences of the code in the binary, to be di
 	mkdir -p target
 	cargo about generate --locked --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
 
-bench: rig $(AGAINST_PROGRAM) ## time and memory of plan, rehearse and a cutover; BENCH=--json; AGAINST=COMMIT compares with that build
+bench: rig $(KUBECTL) $(AGAINST_PROGRAM) ## time and memory of plan, rehearse and a cutover; BENCH=--json, BENCH=--mirror; AGAINST=COMMIT compares with that build
 	cargo build --release --locked
 	@cargo run --quiet --release --locked --example bench -- $(BENCH) $(AGAINST_PROGRAM:%=--against %)
 
@@ -141,6 +144,11 @@ $(ETCD): | prerequisites-rig
 $(EXTERNAL_DNS): | prerequisites-rig
 	mkdir -p $(@D)
 	cd tests/externaldns && $(GO_BUILD) -o $@.new .
+	mv $@.new $@
+
+$(KUBECTL): | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/kubectl && $(GO_BUILD) -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBECTL_VERSION)" -o $@.new .
 	mv $@.new $@
 
 # pip installs what a package needs before the package, so the program appears last. Not newer than its list: every checkout has

@@ -17,6 +17,9 @@ use crate::session::{LeaseTerms, Session, Settings};
 /// Maximum time to wait for an answer from an API server, if the operation does not need the API.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Number of copies that are changed at the same time by default: enough for an API server that is 20 ms away.
+const COPIES_AT_ONCE: usize = 32;
+
 /// How to acquire the operation lease.
 #[derive(Debug, Clone, Args)]
 pub struct LeaseArgs {
@@ -39,9 +42,10 @@ impl LeaseArgs {
 /// How to run an operation of any kind.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// Maximum number of Services, or names of a cutover, that are changed at the same time
-    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=64))]
-    parallel: u8,
+    /// Maximum number of Services, names of a cutover, or copies that are changed at the same time [default: 8; copies of a mirror:
+    /// 32]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    parallel: Option<u8>,
     /// Maximum number of Services to skip because another client changed or deleted them, or because the API rejects a change; for
     /// a cutover, of names to skip. If there are more, the operation stops [default: 0; for a cutover: no limit]
     #[arg(long, value_name = "N")]
@@ -57,16 +61,23 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// Returns the settings of a session that copies objects. One object never stops the others.
+    pub fn settings_of_copies(&self) -> Settings {
+        let parallel = self.parallel.map_or(COPIES_AT_ONCE, usize::from);
+        Settings { parallel, ..self.settings(usize::MAX) }
+    }
+
     /// Returns the settings of a session. `skipped`: the default for the number of subjects that can be skipped.
     pub fn settings(&self, skipped: usize) -> Settings {
         let most = self.max_failures.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        let defaults = Settings::default();
         Settings {
             lease: self.lock.terms(),
-            parallel: self.parallel.into(),
+            parallel: self.parallel.map_or(defaults.parallel, usize::from),
             max_failures: most.unwrap_or(skipped),
             agreed: self.yes,
             metrics: self.metrics_listen.clone(),
-            ..Settings::default()
+            ..defaults
         }
     }
 }

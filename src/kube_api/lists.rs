@@ -107,6 +107,20 @@ impl Cluster {
         self.each(&place, Wanted::metadata(), &|found: Bare| Some(found.kept())).await
     }
 
+    /// Reads only the names of all objects of a kind.
+    pub async fn list_names(&self, collection: &Collection<'_>) -> Result<Vec<String>, ClusterError> {
+        let place = self.connection.place(collection).await?;
+        self.each(&place, Wanted::metadata(), &|found: Bare| found.metadata.name).await
+    }
+
+    /// Returns the objects of a kind page by page, with up to `most` objects in a page. Reads nothing yet.
+    pub async fn pages(&self, collection: &Collection<'_>, most: u32) -> Result<Pages, ClusterError> {
+        let place = self.connection.place(collection).await?;
+        let wanted = Wanted { page: most, ..Wanted::all(None) };
+        let next = Some(PageRequest::first(&wanted));
+        Ok(Pages { cluster: self.clone(), place, wanted, next })
+    }
+
     /// Returns the first object of a kind for which `is_wanted` is true, in the form of [`Cluster::list_metadata`]. Searches one
     /// namespace, or all namespaces except the namespaces in `without`. Reads pages of 100 objects until it finds such an object.
     pub async fn first_of(
@@ -151,33 +165,78 @@ impl Cluster {
         wanted: &Wanted,
         keep: Keep<'_, K, T>,
     ) -> Result<Vec<T>, ClusterError> {
-        let mut options = wanted.options.clone();
-        let (mut items, mut page_size) = (Vec::new(), wanted.page);
+        let (mut items, mut next) = (Vec::new(), Some(PageRequest::first(wanted)));
+        while let Some(page) = next.take().filter(|_| items.len() < wanted.enough) {
+            next = self.page(place, (wanted, page), keep, &mut items).await?;
+        }
+        Ok(items)
+    }
+
+    /// Reads a page. Returns the request for the next one; `None` after the last page.
+    async fn page<K: DeserializeOwned, T>(
+        &self,
+        place: &Place,
+        (wanted, mut page): (&Wanted, PageRequest),
+        keep: Keep<'_, K, T>,
+        items: &mut Vec<T>,
+    ) -> Result<Option<PageRequest>, ClusterError> {
         loop {
-            options.limit = Some(page_size);
+            page.options.limit = Some(page.size);
             let request = if wanted.is_metadata {
-                place.requests.list_metadata(&options)
+                place.requests.list_metadata(&page.options)
             } else {
-                place.requests.list(&options)
+                place.requests.list(&page.options)
             };
             let call = Call::new(Verb::List, request, &place.subject)?;
             let answer = match self.connection.request(&call).await {
-                Err(ClusterError::TooLarge { .. }) if page_size > 1 => {
-                    page_size = page_size.saturating_div(4).max(1);
+                Err(ClusterError::TooLarge { .. }) if page.size > 1 => {
+                    page.size = page.size.saturating_div(4).max(1);
                     continue;
                 }
                 outcome => outcome?,
             };
-            let page: Page<'_> = self.connection.read(&call, &answer.body)?;
-            page_size = page_size.saturating_mul(2).min(wanted.page);
-            for item in page.items.unwrap_or_default() {
+            let read: Page<'_> = self.connection.read(&call, &answer.body)?;
+            page.size = page.size.saturating_mul(2).min(wanted.page);
+            for item in read.items.unwrap_or_default() {
                 items.extend(keep(self.connection.object(&call, item.get().as_bytes())?));
             }
-            if page.metadata.next.is_empty() || items.len() >= wanted.enough {
-                return Ok(items);
+            if read.metadata.next.is_empty() {
+                return Ok(None);
             }
-            options.continue_token = Some(page.metadata.next);
+            page.options.continue_token = Some(read.metadata.next);
+            return Ok(Some(page));
         }
+    }
+}
+
+/// The request for a page of a list.
+struct PageRequest {
+    options: ListParams,
+    size: u32,
+}
+
+impl PageRequest {
+    fn first(wanted: &Wanted) -> Self {
+        Self { options: wanted.options.clone(), size: wanted.page }
+    }
+}
+
+/// The objects of a kind, page by page, at one revision. If the API server no longer has this revision, reading fails with status 410.
+pub struct Pages {
+    cluster: Cluster,
+    place: Place,
+    wanted: Wanted,
+    /// `None` after the last page.
+    next: Option<PageRequest>,
+}
+
+impl Pages {
+    /// Reads the next page; `None` after the last one.
+    pub async fn next(&mut self) -> Result<Option<Vec<Value>>, ClusterError> {
+        let Some(page) = self.next.take() else { return Ok(None) };
+        let mut items = Vec::new();
+        self.next = self.cluster.page(&self.place, (&self.wanted, page), &Some, &mut items).await?;
+        Ok(Some(items))
     }
 }
 

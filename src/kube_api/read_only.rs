@@ -5,7 +5,9 @@ use serde_json::Value;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::lists::Keep;
-use super::{Cluster, ClusterError, Collection, FieldApply, GuardedChange, ObjectRef, ServedKinds, Tried};
+use super::{
+    Cluster, ClusterError, Collection, FieldApply, GuardedChange, ObjectRef, Pages, ServedKinds, Tried,
+};
 
 /// A client for the API of one cluster that only reads. It can send dry runs, which store nothing.
 #[derive(Clone)]
@@ -44,6 +46,11 @@ impl ReadOnly {
         keep: Keep<'_, Value, T>,
     ) -> Result<Vec<T>, ClusterError> {
         self.0.list_as(collection, keep).await
+    }
+
+    /// Returns the objects of a kind page by page, see [`Cluster::pages`].
+    pub async fn pages(&self, collection: &Collection<'_>, most: u32) -> Result<Pages, ClusterError> {
+        self.0.pages(collection, most).await
     }
 
     /// Reads the metadata of all objects of a kind, see [`Cluster::list_metadata`].

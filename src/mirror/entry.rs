@@ -100,6 +100,7 @@ impl MirrorReader {
             entry.dry_run = Some(DryRun::Unchecked);
             return Ok(());
         }
+        let _turn = self.dry_runs.acquire().await;
         match object_write::try_create(&self.mirror, manifest).await {
             Ok((tried, written)) => {
                 if let Some(diff) = diff {
@@ -120,6 +121,7 @@ impl MirrorReader {
         (live, is_ours): (&Value, bool),
         diff: &mut Option<ContentDiff>,
     ) -> Result<(), Failure> {
+        let _turn = self.dry_runs.acquire().await;
         let tried = object_write::try_change(&self.mirror, (manifest, changes), live).await;
         // An empty value of the source can mean the default, which the comparison of fields cannot know.
         if tried.as_ref().is_ok_and(|(tried, _)| is_same(&tried.object, live)) {

@@ -1,8 +1,11 @@
 //! The environment of a mirror operation: reads objects from the source, and writes their copies to the mirror.
 
+use std::time::{Duration, Instant};
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use super::cluster_kind::DEFINITION;
 use super::config::Config;
@@ -11,12 +14,14 @@ use super::definition::established;
 use super::deletion::{delete, refuse_content};
 use super::difference::{Change, get, has_value, set};
 use super::field_managers::managers;
-use super::ledger::{created, created_uid};
+use super::former_names::FormerNames;
+use super::ledger::{Created, created, created_uid};
 use super::left_out::{TOO_LARGE, left_out};
 use super::object_write::{self, is_created_by};
 use super::reader::{differing, planned_object};
 use super::refusal::{fault, is_of_quota, is_stale};
 use super::rules::{Rules, Uses, planned_pull_secret};
+use super::source_pages::SourcePages;
 use super::strip::strip;
 use super::work::{Copy, Planned};
 use crate::inventory::text;
@@ -29,6 +34,11 @@ use crate::store::Revision;
 /// Maximum size of the previous values that a record contains, in bytes of JSON. The record of an operation is a ConfigMap.
 pub(super) const MOST_RECORDED: usize = 8 << 10;
 
+/// How long the write of the intention, directly before an effect, shows that this process still holds the operation. An object that
+/// is created later, for example by a process that was suspended, needs another check. What arrives too late in spite of it is
+/// deleted ([`Environment::take_back`]).
+const JUST_NOW: Duration = Duration::from_secs(1);
+
 /// Both clusters.
 pub(super) struct Clusters<'a> {
     /// The source. A rollback does not need it.
@@ -40,6 +50,12 @@ pub(super) struct Clusters<'a> {
     pub config: Config,
     /// Whether files that the plan names are read. Another client can have written a plan that is only recorded in the cluster.
     pub reads_files: bool,
+    /// What the mirror had before this process created copies.
+    pub former: FormerNames,
+    /// The objects of the source.
+    pub pages: SourcePages,
+    /// What mirror operations have created, read on first use. Meanwhile no other operation creates anything.
+    pub created: OnceCell<Created>,
 }
 
 /// The state of an object of the mirror before its step.
@@ -79,8 +95,11 @@ impl Clusters<'_> {
             return self.changed(effect, &secret.map_err(|fault| StepFault::Skip(fault.0))?);
         }
         let source = self.source.ok_or_else(|| StepFault::Halt("the source is not connected".to_string()))?;
-        let found = planned_object(source, &effect.source.object(), &effect.uid).await;
-        let found = found.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        let mut found = self.pages.take(source, &effect.source, &effect.uid).await;
+        if found.is_none() {
+            let read = planned_object(source, &effect.source.object(), &effect.uid).await;
+            found = read.map_err(|error| fault(&error, effect.object.is_secret()))?;
+        }
         let Some(found) = found else {
             return Err(StepFault::Skip(
                 "the source has deleted or replaced the object since the plan".to_string(),
@@ -126,13 +145,11 @@ impl Clusters<'_> {
 
     pub(super) async fn create(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         let effect = doing.effect;
-        if let Some(live) = self.live(effect).await? {
-            // An own request can have created it, whose answer was lost.
-            let uid = self.created(doing, &live).ok_or_else(|| another_client_created(effect))?;
-            return Ok(Applied::Made(json!({"uid": uid, "created": true})));
-        }
+        let noted = Instant::now();
         let manifest = self.copy(effect).await?;
-        doing.fence.still_ours().await?;
+        if noted.elapsed() > JUST_NOW {
+            doing.fence.still_ours().await?;
+        }
         match object_write::create(self.mirror, &manifest, self.operation).await {
             Ok(made) => {
                 if effect.object.resource == DEFINITION.0 {
@@ -141,16 +158,24 @@ impl Clusters<'_> {
                 Ok(Applied::Made(json!({"uid": text(&made, "/metadata/uid"), "created": true})))
             }
             Err(ClusterError::Conflict { reason, .. }) if is_stale(&reason) && !is_of_quota(&reason) => {
-                Err(another_client_created(effect))
+                self.existing(doing).await
             }
-            Err(ClusterError::AlreadyExists { .. }) => Err(another_client_created(effect)),
+            Err(ClusterError::AlreadyExists { .. }) => self.existing(doing).await,
             Err(error) => Err(fault(&error, effect.object.is_secret())),
         }
     }
 
+    /// Returns the result of a creation whose object exists: an own request can have created it, whose answer was lost.
+    async fn existing(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
+        let live = self.live(doing.effect).await?;
+        let uid = live.and_then(|live| self.created(doing, &live));
+        let uid = uid.ok_or_else(|| another_client_created(doing.effect))?;
+        Ok(Applied::Made(json!({"uid": uid, "created": true})))
+    }
+
     async fn update(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         let effect = doing.effect;
-        let (live, manifest) = (self.planned_live(effect).await?, self.copy(effect).await?);
+        let (live, manifest) = tokio::try_join!(self.planned_live(effect), self.copy(effect))?;
         let made = json!({"uid": text(&live, "/metadata/uid")});
         let changes = self.differing(effect, &manifest, &live).await?;
         if changes.is_empty() {
@@ -198,9 +223,9 @@ impl Clusters<'_> {
 
     /// Returns whether another mirror operation created an object: the rollback of its deletion gave it a new uid.
     async fn has_recreated(&self, uid: &str) -> Result<bool, StepFault> {
-        let created = created(self.mirror).await;
-        let (created, _) = created.map_err(|failure| StepFault::Halt(failure.to_string()))?;
-        Ok(created.contains_key(uid))
+        let read = async || created(self.mirror).await.map(|(created, _)| created);
+        let created = self.created.get_or_try_init(read).await;
+        Ok(created.map_err(|failure| StepFault::Halt(failure.to_string()))?.contains_key(uid))
     }
 
     /// Restores the previous values of the fields that an update changed.
@@ -295,7 +320,12 @@ impl Environment<Copy> for Clusters<'_> {
     async fn before(&self, doing: &Doing<'_, Copy>) -> Result<Value, StepFault> {
         let effect = doing.effect;
         if effect.action == Planned::Create {
-            let absent = self.live(effect).await?.is_none();
+            let known = self.former.has(self.mirror, &effect.object).await;
+            let known = known.map_err(|error| fault(&error, effect.object.is_secret()))?;
+            let absent = match known {
+                Some(is_there) => !is_there,
+                None => self.live(effect).await?.is_none(),
+            };
             return Ok(json!(Before { absent, ..Before::default() }));
         }
         if effect.action == Planned::Adopt {

@@ -1,11 +1,12 @@
 //! Reads the source and the mirror, and creates the plan. Neither cluster can be changed through this reader.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::activation::MovedCopies;
 use super::cluster_kind::Needs;
@@ -22,11 +23,16 @@ use super::refusal;
 use super::rules::{Choices, Workload, pod_labels, pull_secret, warnings};
 use super::work::{Entry, KindLeftOut, Mirror, Planned, Reference};
 use crate::inventory::kinds::{Copying, copying_of, is_made_anew, why_not_copied};
-use crate::inventory::{AT_ONCE, text};
+use crate::inventory::text;
 use crate::kube_api::{ClusterError, Collection, ObjectRef, ReadOnly, ServedKinds};
 use crate::operation::Plan;
 use crate::session::Failure;
 use crate::store::Revision;
+
+/// Number of kinds that are read at the same time. A few pages of each are in memory.
+const KINDS_AT_ONCE: usize = 16;
+/// Number of dry runs at the same time. More are not faster: the API server needs about 2 ms of a processor for each.
+const DRY_RUNS_AT_ONCE: usize = 32;
 
 /// What to copy, and how.
 #[derive(Debug, Clone, Default)]
@@ -58,6 +64,8 @@ pub struct MirrorReader {
     pub(super) needs: Mutex<Needs>,
     /// What each change changes.
     pub(super) diffs: Mutex<Vec<ContentDiff>>,
+    /// Limits the dry runs.
+    pub(super) dry_runs: Semaphore,
 }
 
 /// Definitions of kinds that the mirror does not serve, by the name of the kind (`GROUP/PLURAL`).
@@ -84,7 +92,8 @@ type OfKind = Result<Vec<Entry>, KindLeftOut>;
 impl MirrorReader {
     /// Returns a reader. It reads nothing yet.
     pub fn new(source: ReadOnly, mirror: ReadOnly, options: MirrorOptions) -> Self {
-        Self { source, mirror, options, needs: Mutex::default(), diffs: Mutex::default() }
+        let dry_runs = Semaphore::new(DRY_RUNS_AT_ONCE);
+        Self { source, mirror, options, needs: Mutex::default(), diffs: Mutex::default(), dry_runs }
     }
 
     /// Returns what each change of the plan changes, with values, in the order of the plan.
@@ -111,7 +120,7 @@ impl MirrorReader {
         let definitions = self.definitions(&kinds, &left_out).await?;
         let there = Existing { namespaces: existing, definitions };
         let reads = kinds.iter().map(|pair| self.of_kind(pair, &around, &there));
-        let found: Vec<Result<OfKind, Failure>> = stream::iter(reads).buffered(AT_ONCE).collect().await;
+        let found: Vec<Result<OfKind, Failure>> = stream::iter(reads).buffered(KINDS_AT_ONCE).collect().await;
         for of_kind in found {
             match of_kind? {
                 Ok(entries) => objects.extend(entries),
@@ -255,7 +264,10 @@ impl MirrorReader {
                 Some(_) if !has("list") || !has("create") => return Ok(Ok(Vec::new())),
                 Some(why) => self.named(pair, namespace, why).await,
                 None if !existing.will_serve(pair) => self.unserved(pair, namespace).await,
-                None => self.copied(pair, namespace, around, existing).await?,
+                None => {
+                    let is_there = pair.is_served && existing.namespaces.contains(namespace);
+                    self.copied(pair, namespace, around, is_there).await?
+                }
             };
             match found {
                 Ok(found) => entries.extend(found),
@@ -267,46 +279,6 @@ impl MirrorReader {
             }
         }
         Ok(Ok(entries))
-    }
-
-    /// Reads the objects of a kind in both clusters. The inner error is of the source.
-    async fn copied(
-        &self,
-        pair: &KindPair,
-        namespace: &str,
-        around: &Around,
-        existing: &Existing,
-    ) -> Result<Result<Vec<Entry>, ClusterError>, Failure> {
-        let version = pair.api_version();
-        let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
-        let keep = |mut object: Value| {
-            // The items of a list have no `kind` or `apiVersion`.
-            let is_omitted = around.choices.reads(&pair.resource) && is_controlled(pair, &object);
-            let fields = object.as_object_mut().filter(|_| !is_omitted)?;
-            fields.insert("apiVersion".to_string(), version.as_str().into());
-            fields.insert("kind".to_string(), pair.kind.kind.as_str().into());
-            Some(object)
-        };
-        let found = match self.source.list_as(&collection, &keep).await {
-            Ok(found) => found,
-            Err(error) => return Ok(Err(error)),
-        };
-        let is_there = pair.is_served && existing.namespaces.contains(namespace);
-        let mut live = HashMap::new();
-        if is_there && !found.is_empty() {
-            let namespace = self.options.config.renamed(namespace);
-            let collection = Collection::new(&version, &pair.kind.kind, Some(namespace));
-            for object in self.mirror.list_as(&collection, &keep).await? {
-                live.insert(text(&object, "/metadata/name").to_string(), object);
-            }
-        }
-        let entries = found.iter().map(|object| {
-            let name = text(object, "/metadata/name");
-            let reference = reference(pair, Some(namespace), name);
-            self.entry(reference, object, live.get(name), around, is_there)
-        });
-        let entries: Vec<Result<Entry, Failure>> = stream::iter(entries).buffered(AT_ONCE).collect().await;
-        Ok(Ok(entries.into_iter().collect::<Result<_, _>>()?))
     }
 
     /// Returns the objects of a kind that is not copied. Objects that a controller creates are not in the plan.
@@ -357,7 +329,7 @@ impl MirrorReader {
 }
 
 /// Returns whether a controller creates an object.
-fn is_controlled(pair: &KindPair, object: &Value) -> bool {
+pub(super) fn is_controlled(pair: &KindPair, object: &Value) -> bool {
     left_out::left_out(&pair.resource, object) == Some(left_out::CONTROLLED)
 }
 
@@ -388,7 +360,7 @@ fn unread(source: &ServedKinds, mirror: &ServedKinds) -> Vec<KindLeftOut> {
     source.chain(mirror.silent.iter().map(|one| of("mirror", one))).collect()
 }
 
-fn reference(pair: &KindPair, namespace: Option<&str>, name: &str) -> Reference {
+pub(super) fn reference(pair: &KindPair, namespace: Option<&str>, name: &str) -> Reference {
     Reference {
         resource: pair.resource.clone(),
         api_version: pair.api_version(),

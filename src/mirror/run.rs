@@ -5,11 +5,14 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
 use super::activation::ledger::refuse_active;
 use super::environment::Clusters;
+use super::former_names::FormerNames;
 use super::progress::progress;
-use super::work::Mirror;
+use super::source_pages::SourcePages;
+use super::work::{Entry, Mirror, Planned};
 use crate::kube_api::ReadOnly;
 use crate::operation::{self, Plan, Report, Status};
 use crate::session::progress::SharedProgress;
@@ -160,12 +163,21 @@ impl MirrorSession {
         holding: &Holding,
         heading: Heading,
     ) -> Result<Report, Failure> {
+        let (work, journal) = (&recorded.plan.work, &recorded.journal);
+        let is_new = |entry: &&Entry| {
+            let is_forward = heading != Heading::Back && entry.action == Planned::Create;
+            is_forward && journal.find(&entry.step()).is_none()
+        };
+        let created = || work.changes().filter(is_new);
         let clusters = Clusters {
             source: self.source.as_ref(),
             mirror: &self.session.api,
             operation: &recorded.operation.clone(),
             config: recorded.plan.work.config.clone(),
             reads_files: self.reads_files,
+            former: FormerNames::of(created().map(|entry| work.target(&entry.object))),
+            pages: SourcePages::of(created()),
+            created: OnceCell::new(),
         };
         let progress: SharedProgress =
             Arc::new(Mutex::new(progress(&recorded.operation, &recorded.plan.work)));

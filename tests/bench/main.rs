@@ -4,7 +4,8 @@
 //! The measure of the first three is `etcdutl snapshot status` on the same file. It also reads a snapshot and its checksum, and
 //! is the usual way to check a snapshot. Prints a table, or with `--json` the same figures for programs. [`measure`] says how
 //! programs are run, [`snapshots`] on which files, [`moving`] how Services are moved and with what that is compared, and
-//! [`cutovers`] the same about DNS names.
+//! [`cutovers`] the same about DNS names. `--mirror` measures only `mirror plan` and `mirror apply` ([`mirror`]), with the build of
+//! the release profile or with another program: `--program PATH`.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,9 +23,11 @@ mod against;
 mod batches;
 mod cutovers;
 mod measure;
+mod mirror;
 mod renumbering;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod slow_link;
 mod snapshots;
 
 use std::path::{Path, PathBuf};
@@ -89,7 +92,7 @@ struct Outcome {
 async fn main() {
     let is_json = std::env::args().any(|argument| argument == "--json");
     let mut figures = Vec::new();
-    let netsurgeon = netsurgeon();
+    let netsurgeon = option("--program").map_or_else(netsurgeon, PathBuf::from);
     if std::env::args().any(|argument| argument == "--batches") {
         let measured = batches::measure(&netsurgeon).await;
         println!("{}", serde_json::to_string_pretty(&measured).expect("figures"));
@@ -100,7 +103,16 @@ async fn main() {
         println!("{}", serde_json::to_string_pretty(&measured).expect("figures"));
         return;
     }
-    if let Some(other) = std::env::args().skip_while(|argument| argument != "--against").nth(1) {
+    if std::env::args().any(|argument| argument == "--mirror") {
+        let measured = mirror::measure(&netsurgeon).await;
+        if is_json {
+            println!("{}", serde_json::to_string_pretty(&measured).expect("figures"));
+        } else {
+            mirror::print(&measured);
+        }
+        return;
+    }
+    if let Some(other) = option("--against") {
         let compared = against::measure(&netsurgeon, Path::new(&other)).await;
         if is_json {
             println!("{}", serde_json::to_string_pretty(&compared).expect("figures"));
@@ -125,6 +137,11 @@ async fn main() {
     } else {
         print(&outcome);
     }
+}
+
+/// Returns the value of an option.
+fn option(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
 }
 
 /// Returns the program as `cargo build --release` leaves it, beside this one.

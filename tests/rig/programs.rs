@@ -12,6 +12,9 @@ pub const EXTERNAL_DNS_VERSION: &str = "0.23.0";
 /// The version of MiniStack that `make rig` installs.
 pub const MINISTACK_VERSION: &str = "1.5.33";
 
+/// The version of kubectl that `make bench` builds: that of the newest control plane.
+pub const KUBECTL_VERSION: &str = "1.37.2";
+
 /// Returns the folder of the built programs.
 pub fn folder() -> PathBuf {
     match std::env::var_os("NETSURGEON_RIG") {
@@ -63,4 +66,9 @@ pub fn external_dns() -> PathBuf {
 /// Returns MiniStack, as `make rig` installs it.
 pub fn ministack() -> PathBuf {
     built(&format!("ministack-{MINISTACK_VERSION}/bin/ministack"))
+}
+
+/// Returns kubectl, as `make bench` builds it.
+pub fn kubectl() -> PathBuf {
+    built(&format!("kubectl-{KUBECTL_VERSION}/kubectl"))
 }

@@ -52,8 +52,7 @@ pub(super) async fn open(
     mirror: &KubeArgs,
     run: &RunArgs,
 ) -> Result<ClusterSession, Failure> {
-    // One object never stops the others.
-    ClusterSession::open(context.ui(), mirror.connect().await?, run.settings(usize::MAX)).await
+    ClusterSession::open(context.ui(), mirror.connect().await?, run.settings_of_copies()).await
 }
 
 /// The output of `mirror apply -o json` and `mirror teardown -o json`.

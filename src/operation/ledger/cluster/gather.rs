@@ -1,7 +1,7 @@
 //! Lets the records of concurrent steps share a write.
 //!
 //! etcd stores each write of a ConfigMap as a whole new value. So a write waits a moment for the records of the other running
-//! steps. It does not wait if all running steps wait for a write, or if only a few steps run.
+//! steps. It does not wait if all running steps wait for a write, or half of many, or if only a few steps run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,6 +11,9 @@ use tokio::time::sleep;
 
 /// Minimum number of running steps for which a write waits.
 const FEW: usize = 4;
+/// Number of writers that are enough for a write if at most twice as many steps run. If more steps run, half of them is enough: the
+/// others continue meanwhile, so that the API server does not wait for this process.
+const ENOUGH: usize = 16;
 /// Limits for the time that a write waits after the last arrival of another writer. The time is twice the duration of a slow
 /// write: the slower the API server answers, the longer is the time between the ends of two steps.
 const QUIET: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
@@ -59,7 +62,8 @@ impl Writers {
         let (mut known, mut unchanged) = (self.waiting.load(Ordering::SeqCst), 0_u32);
         for _ in 0..looks.saturating_mul(LONGEST) {
             let running = self.running.load(Ordering::SeqCst);
-            if running < FEW || known >= running || unchanged >= looks {
+            let enough = running.min(ENOUGH.max(running.div_ceil(2)));
+            if running < FEW || known >= enough || unchanged >= looks {
                 return;
             }
             sleep(LOOK).await;
@@ -95,10 +99,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn write_waits_only_for_running_steps() {
-        for (running, waiting) in [(0, 1), (1, 1), (3, 1), (8, 8)] {
+        for (running, waiting) in [(0, 1), (1, 1), (3, 1), (8, 8), (16, 16), (20, 16), (32, 16), (50, 25)] {
             assert!(gathered(running, waiting).await.is_zero(), "{waiting} of {running}");
         }
-        assert_eq!(gathered(8, 7).await, QUIET.0);
+        for (running, waiting) in [(8, 7), (16, 15), (32, 15), (50, 24)] {
+            assert_eq!(gathered(running, waiting).await, QUIET.0, "{waiting} of {running}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
