@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 
 use super::decision::{Around, KindPair};
 use super::paired_pages::{PAGE, PageFault, PairedPages};
-use super::reader::{MirrorReader, is_controlled, reference};
+use super::reader::{MirrorReader, SLICES, is_controlled, reference};
 use super::work::Entry;
 use crate::inventory::{AT_ONCE, text};
 use crate::kube_api::{ClusterError, Collection};
@@ -89,7 +89,8 @@ impl MirrorReader {
                 fields.insert("kind".to_string(), pair.kind.kind.as_str().into());
             }
             page.retain(|(object, _)| {
-                let is_omitted = around.choices.reads(&pair.resource) && is_controlled(pair, object);
+                let has_single = around.choices.reads(&pair.resource) || pair.resource == SLICES;
+                let is_omitted = has_single && is_controlled(pair, object);
                 !is_omitted && !known.contains(text(object, "/metadata/name"))
             });
             let found = page.iter().map(|(object, live)| {

@@ -35,8 +35,6 @@ pub(super) const UNFINISHED_JOB: Reason =
     reason("unfinished-job", "a copy would run at the same time in both clusters");
 pub(super) const BARE_POD: Reason =
     reason("bare-pod", "no controller owns it, so a copy would run in both clusters");
-pub(super) const MANUAL_ENDPOINTS: Reason =
-    reason("manual-endpoints", "no controller writes it; copies of its addresses are not supported yet");
 pub(super) const KIND_NOT_COPIED: Reason = reason("kind-not-copied", "objects of this kind are not copied");
 pub(super) const NOT_SERVED: Reason = reason(
     "not-served",

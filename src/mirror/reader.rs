@@ -100,6 +100,8 @@ impl MirrorReader {
     pub fn diffs(&self) -> Vec<ContentDiff> {
         let mut diffs = std::mem::take(&mut *self.diffs.lock().unwrap_or_else(PoisonError::into_inner));
         diffs.sort_by_cached_key(|diff| (level(&diff.object.resource), diff.object.clone()));
+        // A list that was read again has its objects twice.
+        diffs.dedup_by(|one, other| one.object == other.object);
         diffs
     }
 
@@ -256,7 +258,8 @@ impl MirrorReader {
         let has = |verb: &str| pair.kind.verbs.contains(verb);
         let not_copied = why_not_copied(group, plural, &pair.kind.verbs);
         // Single objects of this kind can be copied.
-        let not_copied = not_copied.filter(|_| !around.choices.reads(&pair.resource));
+        let has_single = around.choices.reads(&pair.resource) || pair.resource == SLICES;
+        let not_copied = not_copied.filter(|_| !has_single);
         let mut entries = Vec::new();
         for namespace in &self.options.namespaces {
             let found = match not_copied {
@@ -291,15 +294,11 @@ impl MirrorReader {
         let (group, plural) = (pair.kind.group.as_str(), pair.kind.plural.as_str());
         let reason = match (copying_of(group, plural), plural) {
             (Some(Copying::MadeAnew(_)), "pods") => left_out::BARE_POD,
-            (Some(Copying::MadeAnew(_)), "endpointslices") => left_out::MANUAL_ENDPOINTS,
             (Some(Copying::MadeAnew(_)), "replicasets") => left_out::KIND_NOT_COPIED,
             (Some(Copying::MadeAnew(_)), _) => return Ok(Vec::new()),
             _ => Reason { text: why, ..left_out::KIND_NOT_COPIED },
         };
-        let is_to_name = |found: &ObjectMeta| match plural {
-            "endpointslices" => !is_managed(found),
-            _ => !is_made_anew(&pair.kind.kind, found),
-        };
+        let is_to_name = |found: &ObjectMeta| !is_made_anew(&pair.kind.kind, found);
         self.metadata(pair, namespace, reason, is_to_name).await
     }
 
@@ -328,8 +327,11 @@ impl MirrorReader {
     }
 }
 
-/// Returns whether a controller creates an object.
+/// Returns whether a controller creates an object of a kind of which single objects are copied.
 pub(super) fn is_controlled(pair: &KindPair, object: &Value) -> bool {
+    if pair.resource == SLICES {
+        return is_managed(object);
+    }
     left_out::left_out(&pair.resource, object) == Some(left_out::CONTROLLED)
 }
 
@@ -344,10 +346,16 @@ pub(super) async fn different(source: &ReadOnly, mirror: &ReadOnly) -> Result<(S
     Ok((one, other))
 }
 
-/// Returns whether a controller writes an EndpointSlice.
-fn is_managed(slice: &ObjectMeta) -> bool {
-    let label = slice.labels.as_ref().and_then(|labels| labels.get("endpointslice.kubernetes.io/managed-by"));
-    label.is_some_and(|by| by.ends_with("controller.k8s.io"))
+/// EndpointSlices. Only those that no controller writes are copied.
+pub(super) const SLICES: &str = "discovery.k8s.io/endpointslices";
+
+/// Returns whether a controller or an API server writes an EndpointSlice.
+fn is_managed(slice: &Value) -> bool {
+    let labels = slice.pointer("/metadata/labels");
+    let by = labels.and_then(|labels| labels["endpointslice.kubernetes.io/managed-by"].as_str());
+    let is_of_servers =
+        (text(slice, "/metadata/namespace"), text(slice, "/metadata/name")) == ("default", "kubernetes");
+    is_of_servers || by.is_some_and(|by| by.ends_with("controller.k8s.io"))
 }
 
 /// Returns the API groups that a cluster could not list.

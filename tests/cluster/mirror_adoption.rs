@@ -112,9 +112,11 @@ async fn adopted_objects_are_restored_with_their_managers() {
         ("ConfigMap shop/settings", "adopt", ""),
         ("Secret shop/keys", "conflict", "foreign-secret"),
         ("Secret shop/pipeline", "create", ""),
+        ("EndpointSlice shop/by-hand", "create", ""),
     ] {
         assert_eq!(found[object], (action.to_string(), reason.to_string()), "{object}: {planned}");
     }
+    assert!(!found.contains_key("EndpointSlice shop/managed"), "a controller makes it: {planned}");
     pair.apply().expect(0);
     let settings = content(&pair, SETTINGS).await;
     assert_eq!(settings["data"], json!({"a": "source", "b": "same", "own": "mirror", "new": "source"}));
