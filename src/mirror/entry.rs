@@ -77,6 +77,10 @@ impl MirrorReader {
         }
         match object_write::try_create(&self.mirror, manifest).await {
             Ok((tried, written)) => accepted(entry, tried, written),
+            // The role of a binding is copied before the binding.
+            Err(ClusterError::NotFound { reason, .. }) if refusal::is_of_binding(&reason) => {
+                entry.dry_run = Some(DryRun::Unchecked);
+            }
             Err(error) => refused(entry, &error)?,
         }
         Ok(())
