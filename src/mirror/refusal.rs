@@ -93,7 +93,7 @@ fn role(verb: &str, reason: &str) -> &'static str {
     let is_of_cluster = reason.contains("at the cluster scope");
     match verb {
         "get" | "list" if reason.contains("resource \"secrets\"") => {
-            "bind the ClusterRole `netsurgeon-mirror-secrets` of deploy/rbac.yaml"
+            "bind the ClusterRole `netsurgeon-mirror-secrets` in the source and `netsurgeon-mirror-write` in the mirror (deploy/rbac.yaml)"
         }
         "get" | "list" => {
             "bind the ClusterRole `netsurgeon-mirror-source` in the source and `netsurgeon-mirror` in the mirror (deploy/rbac.yaml); custom resources need a role of your own"

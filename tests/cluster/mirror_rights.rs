@@ -125,11 +125,16 @@ async fn missing_permissions_are_named(pair: &Pair, (plan, apply): (&str, &str))
     // In the mirror, the user can still read.
     let name = "netsurgeon-mirror-write";
     let binding = without(mirror, &secrets, "ClusterRole", name, Some(NAMESPACE)).await;
-    by_ada(pair, &plan.replace(" -o json", "")).expect(1);
+    let refused = by_ada(pair, plan).expect(1);
+    says(&refused.err, &["cannot list resource \"secrets\""]);
+    says(&refused.err, &["bind the missing role", "deploy/rbac.yaml"]);
     mirror.api.create(&binding).await;
     is_allowed(mirror, &secrets, true).await;
     by_ada(pair, plan).expect(0);
     without(mirror, &secrets, "ClusterRole", name, Some(NAMESPACE)).await;
     let skipped = by_ada(pair, apply).expect(3);
-    println!("{}", skipped.err);
+    for resource in ["configmaps", "services", "deployments", "cronjobs", "rolebindings"] {
+        let words = format!("cannot patch resource \"{resource}\"");
+        says(&skipped.err, &["skipped", &words, &format!("`{name}`")]);
+    }
 }
