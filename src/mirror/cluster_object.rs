@@ -7,7 +7,7 @@ use super::cluster_kind::{
 };
 use super::decision::{Around, KindPair};
 use super::reader::{Definitions, MirrorReader};
-use super::refusal::is_of_object;
+use super::refusal::{is_of_object, reason_and_advice};
 use super::work::{Entry, KindLeftOut, Planned, Reference};
 use crate::inventory::text;
 use crate::kube_api::{ClusterError, Collection};
@@ -128,7 +128,7 @@ fn or_left_out<T>(
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if is_of_object(&error) => {
-            let (resource, reason) = (kind.0.to_string(), error.to_string());
+            let (resource, reason) = (kind.0.to_string(), reason_and_advice(&error, false));
             if !left_out.iter().any(|known| known.resource == resource) {
                 left_out.push(KindLeftOut { resource, reason });
             }

@@ -108,6 +108,10 @@ impl MirrorReader {
                 }
                 accepted(entry, tried, written);
             }
+            // The role of a binding is copied before the binding.
+            Err(ClusterError::NotFound { reason, .. }) if refusal::is_of_binding(&reason) => {
+                entry.dry_run = Some(DryRun::Unchecked);
+            }
             Err(error) => refused(entry, &error)?,
         }
         Ok(())

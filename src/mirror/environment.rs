@@ -151,26 +151,30 @@ impl Clusters<'_> {
             doing.fence.still_ours().await?;
         }
         match object_write::create(self.mirror, &manifest, self.operation).await {
-            Ok(made) => {
-                if effect.object.resource == DEFINITION.0 {
-                    established(self.mirror, &effect.object, doing.stop).await?;
-                }
-                Ok(Applied::Made(json!({"uid": text(&made, "/metadata/uid"), "created": true})))
-            }
-            Err(ClusterError::Conflict { reason, .. }) if is_stale(&reason) && !is_of_quota(&reason) => {
-                self.existing(doing).await
-            }
-            Err(ClusterError::AlreadyExists { .. }) => self.existing(doing).await,
-            Err(error) => Err(fault(&error, effect.object.is_secret())),
+            Ok(made) => return Ok(Applied::Made(self.made(doing, text(&made, "/metadata/uid")).await?)),
+            Err(ClusterError::AlreadyExists { .. }) => {}
+            Err(ClusterError::Conflict { reason, .. }) if is_stale(&reason) && !is_of_quota(&reason) => {}
+            Err(error) => return Err(fault(&error, effect.object.is_secret())),
+        }
+        match self.live(effect).await? {
+            Some(live) => self.arrived(doing, &live).await,
+            None => Err(another_client_created(effect)),
         }
     }
 
-    /// Returns the result of a creation whose object exists: an own request can have created it, whose answer was lost.
-    async fn existing(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
-        let live = self.live(doing.effect).await?;
-        let uid = live.and_then(|live| self.created(doing, &live));
-        let uid = uid.ok_or_else(|| another_client_created(doing.effect))?;
-        Ok(Applied::Made(json!({"uid": uid, "created": true})))
+    /// Returns the result for an object that exists already. An own request can have created it, whose answer was lost, or which a
+    /// killed process had sent.
+    async fn arrived(&self, doing: &Doing<'_, Copy>, live: &Value) -> Result<Applied, StepFault> {
+        let uid = self.created(doing, live).ok_or_else(|| another_client_created(doing.effect))?;
+        Ok(Applied::Made(self.made(doing, &uid).await?))
+    }
+
+    /// Returns the result of a creation. Waits until the mirror serves the kind of a definition.
+    async fn made(&self, doing: &Doing<'_, Copy>, uid: &str) -> Result<Value, StepFault> {
+        if doing.effect.object.resource == DEFINITION.0 {
+            established(self.mirror, &doing.effect.object, doing.stop).await?;
+        }
+        Ok(json!({"uid": uid, "created": true}))
     }
 
     async fn update(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
@@ -296,7 +300,12 @@ impl Clusters<'_> {
         doing.fence.still_ours().await?;
         match object_write::create(self.mirror, &manifest, self.operation).await {
             Ok(made) => Ok(Applied::Made(json!({"recreated": text(&made, "/metadata/uid")}))),
-            Err(ClusterError::AlreadyExists { .. }) => Err(another_client_created(effect)),
+            // A killed process can have sent this request.
+            Err(ClusterError::AlreadyExists { .. }) => {
+                let live = self.live(effect).await?;
+                live.and_then(|live| self.recreated(effect, &live))
+                    .ok_or_else(|| another_client_created(effect))
+            }
             Err(error) => Err(fault(&error, effect.object.is_secret())),
         }
     }
@@ -379,7 +388,7 @@ impl Environment<Copy> for Clusters<'_> {
         let is_ours = self.created(doing, &live).is_some_and(|created| created == uid);
         Ok(match (doing.back, is_ours) {
             (true, true) => Observed::NotDone,
-            (false, true) => Observed::Done(json!({"uid": uid, "created": true})),
+            (false, true) => Observed::Done(self.made(doing, uid).await?),
             (_, false) => Observed::Changed(format!("another client has created {}", effect.object)),
         })
     }

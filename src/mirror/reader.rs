@@ -275,7 +275,8 @@ impl MirrorReader {
             match found {
                 Ok(found) => entries.extend(found),
                 Err(error) if refusal::is_of_object(&error) => {
-                    let (resource, reason) = (pair.resource.clone(), error.to_string());
+                    let (resource, reason) =
+                        (pair.resource.clone(), refusal::reason_and_advice(&error, false));
                     return Ok(Err(KindLeftOut { resource, reason }));
                 }
                 Err(error) => return Err(error.into()),

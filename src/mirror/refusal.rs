@@ -57,7 +57,7 @@ fn refuser(reason: &str) -> Option<String> {
 pub(super) fn advice(error: &ClusterError) -> Option<&'static str> {
     const RULE: &str = "change the copy with a rule of the configuration";
     Some(match error {
-        ClusterError::Forbidden { .. } => "give the user this permission (deploy/rbac.yaml)",
+        ClusterError::Forbidden { verb, reason, .. } => role(verb, reason),
         ClusterError::Refused { reason, .. } if reason.contains("exceeded quota: ") => {
             "raise this quota, or remove objects that it counts"
         }
@@ -75,6 +75,9 @@ pub(super) fn advice(error: &ClusterError) -> Option<&'static str> {
         }
         ClusterError::Invalid { .. } | ClusterError::Server { .. } => RULE,
         ClusterError::NotFound { reason, .. } if reason.contains("namespaces \"") => "create the namespace",
+        ClusterError::NotFound { reason, .. } if is_of_binding(reason) => {
+            "copy the role that it names first; the user needs the permissions of the role"
+        }
         ClusterError::NotFound { .. } => {
             "the mirror does not serve this kind: install its CustomResourceDefinition"
         }
@@ -83,6 +86,31 @@ pub(super) fn advice(error: &ClusterError) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+/// Returns the role of `deploy/rbac.yaml` with a missing permission. `reason`: the message of the API server.
+fn role(verb: &str, reason: &str) -> &'static str {
+    let is_of_cluster = reason.contains("at the cluster scope");
+    match verb {
+        "get" | "list" if reason.contains("resource \"secrets\"") => {
+            "bind the ClusterRole `netsurgeon-mirror-secrets` in the source and `netsurgeon-mirror-write` in the mirror (deploy/rbac.yaml)"
+        }
+        "get" | "list" => {
+            "bind the ClusterRole `netsurgeon-mirror-source` in the source and `netsurgeon-mirror` in the mirror (deploy/rbac.yaml); custom resources need a role of your own"
+        }
+        _ if is_of_cluster => {
+            "give the user this permission by a ClusterRole of your own: deploy/rbac.yaml has no role for it"
+        }
+        _ => {
+            "bind the ClusterRole `netsurgeon-mirror-write` of deploy/rbac.yaml in this namespace of the mirror; custom resources need a role of your own"
+        }
+    }
+}
+
+/// Returns whether the API server refuses a binding because the mirror does not have the role, and the user must not bind any role
+/// (`BindingAuthorized`, pkg/registry/rbac/escalation_check.go).
+pub(super) fn is_of_binding(reason: &str) -> bool {
+    reason.contains("rolebindings.rbac.authorization.k8s.io \"")
 }
 
 /// Returns whether a change was refused because a field never changes (`FieldImmutableErrorMsg`,

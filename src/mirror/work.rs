@@ -152,7 +152,7 @@ pub enum DryRun {
     Accepted,
     /// The API server refuses the change ([`Entry::detail`]).
     Refused,
-    /// The change could not be checked, because its namespace does not exist yet.
+    /// The change could not be checked, because its namespace, kind or role does not exist yet.
     Unchecked,
 }
 

@@ -42,6 +42,7 @@ mod mirror_kills;
 mod mirror_objects;
 mod mirror_pair;
 mod mirror_refusals;
+mod mirror_rights;
 mod mirror_rules;
 mod mirror_size;
 mod planted_records;

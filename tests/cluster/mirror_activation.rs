@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use kube::api::WatchEvent;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -691,4 +693,74 @@ async fn copies_are_known(pair: &Pair) {
     pair.mirror_command(&format!("apply --plan {plan} --yes"));
     assert_eq!(pair.cron_job(false, "quiet").await["spec"]["startingDeadlineSeconds"], 100);
     assert_eq!(pair.suspended("quiet").await, (true, false));
+}
+
+/// Copies in a namespace with another name move there and back.
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_in_a_renamed_namespace_move() {
+    let pair = Pair::start().await;
+    let mut worker = deployment("worker");
+    worker["metadata"]["labels"] = json!({"tier": "worker"});
+    for object in [cron_job("quiet", &json!({"schedule": "0 0 1 1 *"})), worker, service("worker")] {
+        pair.source.api.create(&object).await;
+    }
+    let config = "namespaces: [shop]\nrename: {shop: shop-green}\npassive: {workloads: [\"tier=worker\"]}\n";
+    let config = pair.workspace.write("mirror.yaml", config).display().to_string();
+    let plan = pair.workspace.join("plan.json").display().to_string();
+    pair.mirror_command(&format!("plan --config {config} --save {plan}")).expect(0);
+    pair.mirror_command(&format!("apply --plan {plan} --yes")).expect(0);
+    let state = async || {
+        let mut found = Vec::new();
+        for (api, namespace) in [(&pair.source.api, "shop"), (&pair.mirror.api, "shop-green")] {
+            let cron_job = api.get(&format!("/apis/batch/v1/namespaces/{namespace}/cronjobs/quiet")).await;
+            let worker = api.get(&format!("/apis/apps/v1/namespaces/{namespace}/deployments/worker")).await;
+            found.push((cron_job["spec"]["suspend"] == true, worker["spec"]["replicas"].as_u64()));
+        }
+        found
+    };
+    let at_first = [(false, Some(2)), (true, Some(0))];
+    assert_eq!(state().await, at_first);
+    pair.mirror_command("activate --yes --wait-ready 0").expect(3);
+    assert_eq!(state().await, [(true, Some(0)), (false, Some(2))]);
+    // A plan with the same rename knows what has moved.
+    let again =
+        pair.mirror_command(&format!("plan --config {config} --save {plan} -o json")).expect(0).json();
+    let changes = again["objects"].as_array().expect("objects").iter();
+    let changes: Vec<_> =
+        changes.filter(|one| one["action"] != "same" && one["action"] != "left-out").collect();
+    assert!(changes.is_empty(), "{changes:?}");
+    says(&pair.mirror_command("teardown --yes").expect(1).err, &["mirror deactivate"]);
+    pair.mirror_command("deactivate --yes").expect(0);
+    assert_eq!(state().await, at_first);
+    assert!(pair.mirror.api.find("/api/v1/namespaces/shop").await.is_none());
+}
+
+/// Processes are killed at random instants of `activate` and of `deactivate`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a quarter of an hour, in `make soak`: needs `make rig` and root"]
+async fn activation_is_killed_at_random_instants() {
+    let pair = Pair::start().await;
+    pair.copied(&[cron_job("history", &json!({"successfulJobsHistoryLimit": 0}))]).await;
+    let watcher = Watcher::start(&pair).await;
+    let seed = std::env::var("NETSURGEON_KILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    let mut random = StdRng::seed_from_u64(seed);
+    let mirror = pair.mirror.kubeconfig().display().to_string();
+    let mut kills = 0;
+    for round in 0..50 {
+        for words in ["activate", "deactivate"] {
+            let words = format!("{words} --yes --lock-ttl 2 --take-over --mirror-kubeconfig {mirror}");
+            let mut command = pair.command(&format!("mirror {words}"));
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..1500))).await;
+            kills += usize::from(child.try_wait().expect("it can be waited for").is_none());
+            killed(&mut child);
+            match words.starts_with("activate") && round % 2 == 0 {
+                true => pair.complete("history").await,
+                false => pair.undo("history").await,
+            }
+        }
+        watcher.check();
+    }
+    println!("seed {seed}: {kills} of 100 processes killed before their end, {:?}", watcher.check());
+    assert!(kills > 50, "{kills}");
 }

@@ -74,6 +74,14 @@ impl Pair {
         .await;
     }
 
+    /// Removes the records of all operations, which must have ended.
+    pub fn forget_all(&self) {
+        let listed = self.operation("list -o json").expect(0).json();
+        for one in listed["operations"].as_array().expect("operations") {
+            self.operation(&format!("forget {} --yes", one["operation"].as_str().expect("an id"))).expect(0);
+        }
+    }
+
     pub async fn create(&self, objects: &[Value]) {
         for object in objects {
             self.source.api.create(object).await;

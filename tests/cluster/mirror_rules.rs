@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use netsurgeon::mirror::rules::POD_SPECS;
 
 use serde_json::{Value, json};
 
 use super::mirror_pair::{Pair, actions, stored};
+use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::run::says;
 
 /// A value that only the Secrets of the mirror may contain.
@@ -366,6 +367,72 @@ async fn changed_credentials_are_an_update(pair: &Pair, config: &str) {
     let other = pair.workspace.write("other.yaml", "namespaces: [shop]\n");
     let refused = pair.run(&format!("plan -n pay --config {}", other.display())).expect(2);
     says(&refused.err, &["does not contain the namespace `pay`"]);
+}
+
+/// A process that continues from the record does not read the file of a pull secret, whatever has become of it. A new plan copies the
+/// Secret.
+#[tokio::test]
+async fn resumed_operation_reads_no_pull_secret() {
+    let pair = Pair::start(false).await;
+    for api in [&pair.source.api, &pair.mirror.api] {
+        api.create_namespace("shop").await;
+    }
+    pair.source
+        .api
+        .create(&object("shop", "v1", "ConfigMap", "settings", &json!({"data": {"a": "b"}})))
+        .await;
+    let rules = "namespaces: [shop]\npullSecrets:\n- {name: regcred, fromFile: dockerconfig.json}\n";
+    let config = format!("--config {}", pair.workspace.write("mirror.yaml", rules).display());
+    let file = pair.workspace.write("dockerconfig.json", "{\"auths\": {}}");
+    let secret = "/api/v1/namespaces/shop/secrets/regcred";
+    let troubles = Troubles::of("/shop/");
+    let gate = ApiGate::open(pair.mirror.api.client(), &troubles).await;
+    let gated = pair.workspace.write("gate.conf", gate.kubeconfig()).display().to_string();
+    for is_missing in [false, true] {
+        pair.workspace.write("dockerconfig.json", "{\"auths\": {}}");
+        plan(&pair, &config);
+        troubles.arm(Trouble::KilledBefore(1));
+        let words = format!(
+            "mirror apply --plan {} --yes --parallel 1 --lock-ttl 2 --mirror-kubeconfig {gated}",
+            pair.plan
+        );
+        let mut child =
+            pair.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        troubles.killed().await;
+        child.kill().expect("the process runs");
+        child.wait().expect("the process has ended");
+        if is_missing {
+            std::fs::remove_file(&file).expect("the file exists");
+        } else {
+            pair.workspace.write("dockerconfig.json", &format!("{{\"auths\": {{\"{CANARY}\": {{}}}}}}"));
+        }
+        let listed = pair.operation("list -o json").expect(0).json();
+        let id = listed["operations"][0]["operation"].as_str().expect("an id").to_owned();
+        let source = pair.source.kubeconfig().display().to_string();
+        let resume = format!("resume {id} --source-kubeconfig {source} --lock-ttl 2 --take-over");
+        let resumed = pair.operation(&resume).expect(3);
+        says(
+            &resumed.err,
+            &["secrets/shop/regcred", "dockerconfig.json", "read only by `mirror apply --plan`"],
+        );
+        says(&resumed.err, &["to copy the skipped objects", "mirror plan --config FILE"]);
+        assert!(!resumed.err.contains(CANARY), "{}", resumed.err);
+        assert!(pair.mirror.api.find(secret).await.is_none());
+        assert!(pair.mirror.api.find("/api/v1/namespaces/shop/configmaps/settings").await.is_some());
+        pair.run(&format!("teardown {id} --yes")).expect(0);
+        pair.forget_all();
+    }
+    // The plan itself needs the file, and `apply` as well.
+    let refused = pair.run(&format!("plan {config} --save {}", pair.plan)).expect(1);
+    says(&refused.err, &["dockerconfig.json", "cannot be read"]);
+    let skipped = pair.workspace.write("dockerconfig.json", "{\"auths\": {}}");
+    plan(&pair, &config);
+    std::fs::remove_file(skipped).expect("the file exists");
+    says(&pair.apply().expect(3).err, &["secrets/shop/regcred", "cannot be read"]);
+    pair.workspace.write("dockerconfig.json", "{\"auths\": {}}");
+    plan(&pair, &config);
+    pair.apply().expect(0);
+    assert!(pair.mirror.api.find(secret).await.is_some());
 }
 
 /// A struct of a Go package: its fields, each with its name in JSON and its type.

@@ -202,7 +202,9 @@ fn dry_run_summary(work: &Mirror) -> String {
     match of(DryRun::Unchecked) {
         0 => checked,
         unchecked => {
-            format!("{checked}, {unchecked} not checked, because their namespace or kind does not exist yet")
+            format!(
+                "{checked}, {unchecked} not checked, because their namespace, kind or role does not exist yet"
+            )
         }
     }
 }

@@ -88,7 +88,7 @@ fn judge(plan: &Plan<mirror::Mirror>) -> Judged {
             Judged::pass(match work.dry_runs(DryRun::Unchecked) {
                 0 => copied,
                 unchecked => format!(
-                    "{copied}; the mirror cannot check {} yet, because the namespace or the kind does not exist there",
+                    "{copied}; the mirror cannot check {} yet, because their namespace, kind or role does not exist there",
                     counted(unchecked, "change", "changes")
                 ),
             })
