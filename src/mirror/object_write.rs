@@ -63,14 +63,17 @@ fn has_value(manifest: &Value) -> bool {
     }
     let is_other = |name: &str| !IDENTITY.contains(&name);
     let mut fields = manifest.as_object().into_iter().flatten();
-    let of_metadata = ["labels", "annotations"].iter().any(|name| is_there(&manifest["metadata"][*name]));
+    let of_metadata = ["/metadata/labels", "/metadata/annotations"]
+        .iter()
+        .any(|path| manifest.pointer(path).is_some_and(is_there));
     of_metadata || fields.any(|(name, value)| is_other(name) && is_there(value))
 }
 
 /// Returns whether an operation created an object that did not exist when the operation looked. No other client uses the field
 /// manager by accident, and copies of labels and annotations do not count.
 pub(super) fn is_created_by(live: &Value, operation: &str) -> bool {
-    is_applied(live) || live["metadata"]["annotations"][CREATED_BY] == operation
+    let marks = live.pointer("/metadata/annotations").and_then(|annotations| annotations.get(CREATED_BY));
+    is_applied(live) || marks.and_then(Value::as_str) == Some(operation)
 }
 
 /// Sends [`create`] as a dry run.
