@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value};
 
-use super::difference::{Change, MANAGER, is_applied, set};
+use super::difference::{CREATED_BY, Change, MANAGER, is_applied, set};
 use crate::inventory::text;
 use crate::kube_api::{
     Cluster, ClusterError, FieldApply, GuardedChange, ObjectRef, ReadOnly, Replaces, Tried,
@@ -39,9 +39,6 @@ pub(super) async fn create(
         made => made,
     }
 }
-
-/// The annotation of an object whose `managedFields` might not name netsurgeon. Contains the id of the operation.
-pub(super) const CREATED_BY: &str = "mirror.netsurgeon.io/created-by";
 
 fn marked(manifest: &Value, operation: &str) -> Value {
     let mut marked = manifest.clone();
