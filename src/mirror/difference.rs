@@ -4,8 +4,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::object_write::CREATED_BY;
-
 /// A field with another value in the mirror.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
@@ -33,6 +31,9 @@ impl Change {
 
 /// The field manager of the copies.
 pub const MANAGER: &str = "netsurgeon-mirror";
+
+/// The annotation of an object whose `managedFields` might not name netsurgeon. Contains the id of the operation.
+pub(super) const CREATED_BY: &str = "mirror.netsurgeon.io/created-by";
 
 /// Returns the fields of `live` that an apply of `copy` changes: fields with another value, and fields that an earlier apply of
 /// netsurgeon set and the copy does not have. Where another client can have added something to a value, only a dry run shows

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::difference::{Change, MANAGER, is_applied, set};
+use super::difference::{CREATED_BY, Change, MANAGER, is_applied, set};
 use crate::inventory::text;
 use crate::kube_api::{
     Cluster, ClusterError, FieldApply, GuardedChange, ObjectRef, ReadOnly, Replaces, Tried,
@@ -40,9 +40,6 @@ pub(super) async fn create(
     }
 }
 
-/// The annotation of an object whose `managedFields` might not name netsurgeon. Contains the id of the operation.
-pub(super) const CREATED_BY: &str = "mirror.netsurgeon.io/created-by";
-
 fn marked(manifest: &Value, operation: &str) -> Value {
     let mut marked = manifest.clone();
     let path = ["metadata", "annotations", CREATED_BY].map(str::to_string);
@@ -63,14 +60,17 @@ fn has_value(manifest: &Value) -> bool {
     }
     let is_other = |name: &str| !IDENTITY.contains(&name);
     let mut fields = manifest.as_object().into_iter().flatten();
-    let of_metadata = ["labels", "annotations"].iter().any(|name| is_there(&manifest["metadata"][*name]));
+    let of_metadata = ["/metadata/labels", "/metadata/annotations"]
+        .iter()
+        .any(|path| manifest.pointer(path).is_some_and(is_there));
     of_metadata || fields.any(|(name, value)| is_other(name) && is_there(value))
 }
 
 /// Returns whether an operation created an object that did not exist when the operation looked. No other client uses the field
 /// manager by accident, and copies of labels and annotations do not count.
 pub(super) fn is_created_by(live: &Value, operation: &str) -> bool {
-    is_applied(live) || live["metadata"]["annotations"][CREATED_BY] == operation
+    let marks = live.pointer("/metadata/annotations").and_then(|annotations| annotations.get(CREATED_BY));
+    is_applied(live) || marks.and_then(Value::as_str) == Some(operation)
 }
 
 /// Sends [`create`] as a dry run.

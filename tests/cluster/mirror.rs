@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::ledger::connect;
 use super::mirror_pair::{NAMESPACE, PATIENCE, Pair, account_exists, action, actions, object, stored};
-use super::rig::api::{Api, object_path};
+use super::rig::api::{Api, collection_path, object_path};
 use super::rig::process::wait_until;
 use super::rig::run::{run, says};
 
@@ -325,14 +325,14 @@ pub async fn refuse(api: &Api, plural: &str, name: &str) {
     }
     wait_until("the policy is enforced", PATIENCE, async || {
         // Only the policy says this; the API server refuses this object for other reasons as well.
-        let (path, object) = match plural {
-            "configmaps" => (format!("/api/v1/namespaces/{NAMESPACE}/configmaps"), config_map(name, "")),
-            _ => {
-                let mut definition = super::mirror_objects::definition();
-                definition["metadata"]["name"] = json!(name);
-                ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(), definition)
-            }
+        let object = if plural == "configmaps" {
+            config_map(name, "")
+        } else {
+            let mut definition = super::mirror_objects::definition();
+            definition["metadata"]["name"] = json!(name);
+            definition
         };
+        let path = collection_path(&object);
         let path = format!("{path}?dryRun=All");
         match api.request(http::Method::POST, &path, "application/json", Some(&object)).await {
             Err(_) => Ok(()),

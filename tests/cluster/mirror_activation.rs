@@ -754,9 +754,10 @@ async fn activation_is_killed_at_random_instants() {
             tokio::time::sleep(Duration::from_millis(random.random_range(0..1500))).await;
             kills += usize::from(child.try_wait().expect("it can be waited for").is_none());
             killed(&mut child);
-            match words.starts_with("activate") && round % 2 == 0 {
-                true => pair.complete("history").await,
-                false => pair.undo("history").await,
+            if words.starts_with("activate") && round % 2 == 0 {
+                pair.complete("history").await;
+            } else {
+                pair.undo("history").await;
             }
         }
         watcher.check();

@@ -345,24 +345,20 @@ impl Kills {
     fn resume(&self) -> String {
         let mirror = self.pair.mirror.kubeconfig().display().to_string();
         let source = self.pair.source.kubeconfig().display().to_string();
-        match self.operations().pop() {
-            Some((id, status)) => {
-                if status != "done" {
-                    self.elsewhere(&format!(
-                        "operation resume {id} --lock-ttl 2 --take-over --kubeconfig {mirror} --source-kubeconfig {source}"
-                    ))
-                    .expect(0);
-                }
-                id
-            }
-            None => {
-                let plan = &self.pair.plan;
-                let words = format!(
-                    "mirror apply --plan {plan} --yes --lock-ttl 2 --take-over --mirror-kubeconfig {mirror} -o json"
-                );
-                text(&self.elsewhere(&words).expect(0).json()["operation"])
-            }
+        let Some((id, status)) = self.operations().pop() else {
+            let plan = &self.pair.plan;
+            let words = format!(
+                "mirror apply --plan {plan} --yes --lock-ttl 2 --take-over --mirror-kubeconfig {mirror} -o json"
+            );
+            return text(&self.elsewhere(&words).expect(0).json()["operation"]);
+        };
+        if status != "done" {
+            let words = format!(
+                "operation resume {id} --lock-ttl 2 --take-over --kubeconfig {mirror} --source-kubeconfig {source}"
+            );
+            self.elsewhere(&words).expect(0);
         }
+        id
     }
 
     /// Completes the killed `teardown`, in one of two ways.

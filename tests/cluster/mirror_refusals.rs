@@ -192,7 +192,7 @@ async fn each_refusal_is_named_with_what_helps() {
     }
     what_helps_is_done(&pair).await;
     fields_that_never_change_are_named(&pair).await;
-    everything_is_removed(&pair).await;
+    everything_is_removed(&pair);
     let after = stored(&pair.mirror).await;
     let left: Vec<_> = after.keys().filter(|key| !before.contains_key(*key)).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -250,7 +250,7 @@ async fn fields_that_never_change_are_named(pair: &Pair) {
 }
 
 /// Tears every operation down, the newest first, with the command that each run prints.
-async fn everything_is_removed(pair: &Pair) {
+fn everything_is_removed(pair: &Pair) {
     let listed = pair.operation("list -o json").expect(0).json();
     let mut ids: Vec<String> = listed["operations"]
         .as_array()

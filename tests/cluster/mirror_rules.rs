@@ -404,7 +404,7 @@ async fn resumed_operation_reads_no_pull_secret() {
         if is_missing {
             std::fs::remove_file(&file).expect("the file exists");
         } else {
-            pair.workspace.write("dockerconfig.json", &format!("{{\"auths\": {{\"{CANARY}\": {{}}}}}}"));
+            pair.workspace.write("dockerconfig.json", format!("{{\"auths\": {{\"{CANARY}\": {{}}}}}}"));
         }
         let listed = pair.operation("list -o json").expect(0).json();
         let id = listed["operations"][0]["operation"].as_str().expect("an id").to_owned();
