@@ -41,7 +41,7 @@ impl MirrorReader {
                 }
                 // The revision of the earlier pages is compacted. Reading continues at a newer one, without what was read.
                 Err(fault) if fault.is_of_revision() && attempts < MOST_LISTS => {
-                    attempts = attempts.saturating_add(1)
+                    attempts = attempts.saturating_add(1);
                 }
                 Err(PageFault::Source(error)) => return Ok(Err(error)),
                 Err(fault) => return Err(fault.into()),
