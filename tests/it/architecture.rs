@@ -39,6 +39,7 @@ const LADDER: &[(&str, &[&str])] = &[
         &[
             "renumber",
             "dns",
+            "mirror",
             "inventory",
             "controlplane",
             "session",

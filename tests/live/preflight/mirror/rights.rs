@@ -39,7 +39,9 @@ async fn create_role(api: &Api, name: &str, labels: Value, rules: Value) {
 async fn comes_out(pair: &Pair, user: &str, words: &str, expected: &[(&str, &str, &[&str])]) {
     wait_until("the roles are in force", DEADLINE, async || {
         let found = checks(&pair.run(Some(user), &format!("-o json {words}")));
-        for check in found.iter().filter(|check| check["verdict"] != "skipped") {
+        // The plan needs the rights of the user who copies, which these users do not have.
+        let is_judged = |check: &&Value| check["verdict"] != "skipped" && check["name"] != "planned-objects";
+        for check in found.iter().filter(is_judged) {
             let (verdict, seen) = expected
                 .iter()
                 .find_map(|(name, verdict, seen)| (check["name"] == *name).then_some((*verdict, *seen)))
