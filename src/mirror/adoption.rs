@@ -78,7 +78,7 @@ impl Clusters<'_> {
         }
         let (effect, before) = (doing.effect, Before::of(doing));
         let Some(mut live) = self.live(effect).await? else { return Ok(Applied::NOTHING) };
-        let planned = effect.mirror_uid.as_deref().or_else(|| doing.made["uid"].as_str());
+        let planned = effect.mirror_uid.as_deref().or_else(|| doing.made.get("uid").and_then(Value::as_str));
         if planned.is_some_and(|uid| uid != text(&live, "/metadata/uid")) {
             return Err(StepFault::Skip("another client has replaced the object".to_string()));
         }

@@ -146,7 +146,7 @@ fn short(value: &Value) -> String {
 fn push(path: &mut String, name: &str) {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(is_plain) {
-        path.push_str(&format!("[{}]", Value::from(name)));
+        path.extend(["[", &Value::from(name).to_string(), "]"]);
         return;
     }
     if !path.is_empty() {
@@ -177,7 +177,7 @@ fn compare(from: Option<&Value>, to: Option<&Value>, path: &mut String, found: &
         (Some(Value::Array(one)), Some(Value::Array(other))) => match items(one, other) {
             Some(pairs) => {
                 for (key, from, to) in pairs {
-                    below(path, &|path| path.push_str(&format!("[{key}]")), (from, to), found);
+                    below(path, &|path| path.extend(["[", &key, "]"]), (from, to), found);
                 }
             }
             None => found.push(FieldDiff::of(path, from, to)),

@@ -68,7 +68,9 @@ pub(super) fn restored(live: &Value, recorded: &[Value], paths: &[&[String]]) ->
     let mut entries = now.to_vec();
     for own in entries.iter_mut().filter(|entry| is_own(entry)) {
         if let Some(owned) = own.get_mut("fieldsV1").and_then(Value::as_object_mut) {
-            paths.iter().for_each(|path| remove(owned, path));
+            for path in paths {
+                remove(owned, path);
+            }
         }
     }
     entries
@@ -96,7 +98,8 @@ pub(super) fn restored(live: &Value, recorded: &[Value], paths: &[&[String]]) ->
 mod tests {
     use super::*;
 
-    fn entry(manager: &str, fields: Value) -> Value {
+    fn entry(manager: &str, fields: impl Into<Value>) -> Value {
+        let fields = fields.into();
         json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields})
     }
 

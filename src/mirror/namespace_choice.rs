@@ -12,6 +12,11 @@ use crate::session::Failure;
 /// Namespaces that belong to a cluster, and the namespace of netsurgeon's records. They are not copied.
 const NOT_COPIED: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "netsurgeon"];
 
+/// Returns whether a namespace can be copied.
+pub fn is_copied(namespace: &str) -> bool {
+    !NOT_COPIED.contains(&namespace)
+}
+
 /// Fails if a namespace must not be copied, or if two namespaces would have the same name in the mirror.
 pub(super) fn refuse_namespaces(namespaces: &[String], config: &Config) -> Result<(), Failure> {
     let mut targets: BTreeMap<&str, &str> = BTreeMap::new();

@@ -87,7 +87,8 @@ mod tests {
 
     use super::*;
 
-    fn deployment(spec: Value, status: Value) -> Option<String> {
+    fn deployment(spec: impl Into<Value>, status: impl Into<Value>) -> Option<String> {
+        let (spec, status) = (spec.into(), status.into());
         why_not_ready(
             "apps/deployments",
             &json!({"metadata": {"generation": 2}, "spec": spec, "status": status}),

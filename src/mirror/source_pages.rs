@@ -79,12 +79,11 @@ impl SourcePages {
 
 impl Listed {
     async fn read_page(&mut self, source: &ReadOnly, object: &Reference) -> Result<(), ClusterError> {
-        let mut pages = match self.pages.take() {
-            Some(pages) => pages,
-            None => {
-                let namespace = object.namespace.as_deref();
-                source.pages(&Collection::new(&object.api_version, &object.kind, namespace), PAGE).await?
-            }
+        let mut pages = if let Some(pages) = self.pages.take() {
+            pages
+        } else {
+            let namespace = object.namespace.as_deref();
+            source.pages(&Collection::new(&object.api_version, &object.kind, namespace), PAGE).await?
         };
         let page = pages.next().await?;
         self.pages = Some(pages);

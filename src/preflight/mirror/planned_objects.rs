@@ -8,6 +8,7 @@ use crate::mirror::activation::MovedCopies;
 use crate::mirror::activation::ledger::in_force;
 use crate::mirror::config::Config;
 use crate::mirror::ledger::created;
+use crate::mirror::namespace_choice::is_copied;
 use crate::mirror::reader::{MirrorOptions, MirrorReader};
 use crate::mirror::{self, DryRun, Entry, Planned};
 use crate::operation::Plan;
@@ -25,7 +26,8 @@ pub const CHECK: Check<Mirror> = Check {
 
 async fn read(input: &Mirror) -> Read<Judged> {
     let clusters = (input.source.reader.cluster()?, input.target.cluster()?);
-    let namespaces = input.source.names().await?.to_vec();
+    let mut namespaces = input.source.names().await?;
+    namespaces.retain(|name| is_copied(name));
     match plan(clusters, namespaces, input.config.clone()).await.map_err(|failure| unread_by(&failure)) {
         Ok(plan) => Ok(judge(&plan)),
         Err(error) if error.denied.is_some() => Ok(not_permitted(&error)),

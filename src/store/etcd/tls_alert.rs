@@ -79,11 +79,10 @@ mod tests {
         let provider = Arc::new(crypto::aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(own.cert.der().clone()).unwrap();
-        let verifier = match demands {
-            true => WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-                .build()
-                .unwrap(),
-            false => WebPkiClientVerifier::no_client_auth(),
+        let verifier = if demands {
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap()
+        } else {
+            WebPkiClientVerifier::no_client_auth()
         };
         let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
         let config = ServerConfig::builder_with_provider(provider)
