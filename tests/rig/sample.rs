@@ -193,7 +193,8 @@ fn configuration(namespace: &str, name: &str, number: usize) -> Vec<Value> {
     let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
     let text =
         format!("server:\n  port: {}\n  name: {name}\n# caf\u{e9}, \u{85}\u{2028}\n", 8000 + number % 1000);
-    let lines: String = (0..30).map(|line| format!("key.{line}=value {line} of {name}\n")).collect();
+    let lines: Vec<String> = (0..30).map(|line| format!("key.{line}=value {line} of {name}\n")).collect();
+    let lines = lines.concat();
     vec![
         of("v1", "ServiceAccount", name, json!({"automountServiceAccountToken": false})),
         of(rbac, "Role", name, json!({"rules": rules})),
