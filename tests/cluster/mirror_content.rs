@@ -12,13 +12,13 @@ use super::rig::run::says;
 /// A value that nothing may show.
 const CANARY: &str = "canary-of-the-difference";
 
-const CONFIG: &str = r#"
+const CONFIG: &str = r"
 namespaces: [shop]
 images:
 - {from: registry.example.com/, to: registry-green.example.com/}
 text:
 - {kinds: [ConfigMap], from: db.blue.internal, to: db.green.internal}
-"#;
+";
 
 fn object(api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
     let metadata = json!({"namespace": NAMESPACE, "name": name});
