@@ -118,7 +118,8 @@ impl Cluster {
         let place = self.connection.place(collection).await?;
         let wanted = Wanted { page: most, ..Wanted::all(None) };
         let next = Some(PageRequest::first(&wanted));
-        Ok(Pages { cluster: self.clone(), place, wanted, next })
+        let (api_version, kind) = (collection.api_version.to_string(), collection.kind.to_string());
+        Ok(Pages { cluster: self.clone(), place, api_version, kind, wanted, next })
     }
 
     /// Returns the first object of a kind for which `is_wanted` is true, in the form of [`Cluster::list_metadata`]. Searches one
@@ -225,17 +226,27 @@ impl PageRequest {
 pub struct Pages {
     cluster: Cluster,
     place: Place,
+    api_version: String,
+    kind: String,
     wanted: Wanted,
     /// `None` after the last page.
     next: Option<PageRequest>,
 }
 
 impl Pages {
-    /// Reads the next page; `None` after the last one.
+    /// Reads the next page, with the kind of each object; `None` after the last one.
     pub async fn next(&mut self) -> Result<Option<Vec<Value>>, ClusterError> {
         let Some(page) = self.next.take() else { return Ok(None) };
         let mut items = Vec::new();
-        self.next = self.cluster.page(&self.place, (&self.wanted, page), &Some, &mut items).await?;
+        // The items of a list have no `kind` or `apiVersion`.
+        let complete = |mut object: Value| {
+            if let Some(fields) = object.as_object_mut() {
+                fields.insert("apiVersion".to_string(), self.api_version.as_str().into());
+                fields.insert("kind".to_string(), self.kind.as_str().into());
+            }
+            Some(object)
+        };
+        self.next = self.cluster.page(&self.place, (&self.wanted, page), &complete, &mut items).await?;
         Ok(Some(items))
     }
 }

@@ -7,11 +7,10 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::difference::{Change, get, has_value};
-use super::environment::{Before, Clusters};
+use super::environment::{Before, Clusters, Undo, refuse_foreign};
 use super::field_managers::restored;
 use super::ledger::created_uid;
 use super::object_write;
@@ -52,23 +51,7 @@ impl Clusters<'_> {
         let (effect, before) = (doing.effect, Before::of(doing));
         let live = if before.absent { self.live(effect).await? } else { self.awaited(doing).await? };
         let Some(live) = live else { return self.create(doing).await };
-        let manifest = self.copy(effect).await?;
-        let made = json!({"uid": text(&live, "/metadata/uid")});
-        let changes = self.differing(effect, &manifest, &live).await?;
-        if changes.is_empty() {
-            return Ok(Applied::Made(made));
-        }
-        if before.changes.is_none_or(|recorded| recorded != changes) {
-            return Err(StepFault::Skip(
-                "the object has changed since its previous values were recorded; create a new plan"
-                    .to_string(),
-            ));
-        }
-        doing.fence.still_ours().await?;
-        let version = text(&live, "/metadata/resourceVersion");
-        let written = object_write::patch(self.mirror, (&live, &changes), version).await;
-        written.map_err(|error| fault(&error, effect.object.is_secret()))?;
-        Ok(Applied::Made(made))
+        self.change(doing, &live, &self.copy(effect).await?).await
     }
 
     /// Restores the previous values that still are those of the copy, and their managers.
@@ -83,30 +66,21 @@ impl Clusters<'_> {
             return Err(StepFault::Skip("another client has replaced the object".to_string()));
         }
         let changes = before.changes.unwrap_or_default();
-        let foreign = |change: &&Change| {
-            let now = get(&live, &change.path);
-            now != change.from.as_ref() && !has_value(now, change.to.as_ref())
-        };
-        let foreign: Vec<String> = changes.iter().filter(foreign).map(Change::field).collect();
-        let is_due = |change: &&Change| get(&live, &change.path) != change.from.as_ref();
-        let ours = changes.iter().filter(|change| !foreign.contains(&change.field()));
-        let due: Vec<Change> = ours.clone().filter(is_due).map(Change::reversed).collect();
+        let Undo { due, foreign } = Undo::of(&changes, &live);
         if !due.is_empty() {
             doing.fence.still_ours().await?;
             let version = text(&live, "/metadata/resourceVersion").to_string();
             let written = object_write::patch(self.mirror, (&live, &due), &version).await;
             live = written.map_err(|error| fault(&error, effect.object.is_secret()))?;
         }
+        let ours = changes.iter().filter(|change| !foreign.contains(&change.field()));
         let paths: Vec<&[String]> = ours.map(|change| change.path.as_slice()).collect();
         if let Some(managers) = restored(&live, &before.managers, &paths) {
             doing.fence.still_ours().await?;
             let version = text(&live, "/metadata/resourceVersion");
-            let written = object_write::set_managers(self.mirror, &live, managers, version).await;
+            let written = object_write::patch(self.mirror, (&live, &[managers]), version).await;
             written.map_err(|error| fault(&error, effect.object.is_secret()))?;
         }
-        if foreign.is_empty() {
-            return Ok(Applied::NOTHING);
-        }
-        Err(StepFault::Skip(format!("another client has changed these fields: {}", foreign.join(", "))))
+        refuse_foreign(&foreign)
     }
 }

@@ -59,13 +59,12 @@ impl ContentDiff {
         let kind = &self.object.resource;
         let (from, to) = (declared(kind, from), declared(kind, to));
         let mut found = Vec::new();
-        compare(Some(&from), Some(&to), &mut String::new(), &mut found);
+        compare(Some(&from), Some(&to), "", &mut found);
         found.into_iter().map(|diff| self.shown(diff)).collect()
     }
 
     fn of_change(&self, change: &Change) -> FieldDiff {
-        let mut path = String::new();
-        change.path.iter().for_each(|name| push(&mut path, name));
+        let path = change.path.iter().fold(String::new(), |path, name| field_path(&path, name));
         self.shown(FieldDiff { path, from: change.from.clone(), to: change.to.clone(), is_hidden: false })
     }
 
@@ -142,42 +141,31 @@ fn short(value: &Value) -> String {
     text.chars().take(LONGEST).chain(['…']).collect()
 }
 
-/// Adds the name of a field to a path. A name with other characters is quoted.
-fn push(path: &mut String, name: &str) {
+/// Returns the path of a field. A name with other characters is quoted.
+fn field_path(path: &str, name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(is_plain) {
-        path.extend(["[", &Value::from(name).to_string(), "]"]);
-        return;
+        return format!("{path}[{}]", Value::from(name));
     }
-    if !path.is_empty() {
-        path.push('.');
-    }
-    path.push_str(name);
+    if path.is_empty() { name.to_string() } else { format!("{path}.{name}") }
 }
 
 /// Finds the fields that differ. A `null` and an empty map are no value.
-fn compare(from: Option<&Value>, to: Option<&Value>, path: &mut String, found: &mut Vec<FieldDiff>) {
-    let below = |path: &mut String,
-                 step: &dyn Fn(&mut String),
-                 pair: (Option<&Value>, Option<&Value>),
-                 found: &mut _| {
-        let length = path.len();
-        step(path);
-        compare(pair.0, pair.1, path, found);
-        path.truncate(length);
-    };
+fn compare(from: Option<&Value>, to: Option<&Value>, path: &str, found: &mut Vec<FieldDiff>) {
     let (from, to) = (from.filter(|value| is_value(value)), to.filter(|value| is_value(value)));
+    if from == to {
+        return;
+    }
     match (from, to) {
-        (from, to) if from == to => {}
         (Some(Value::Object(one)), Some(Value::Object(other))) => {
             for name in names(one, other) {
-                below(path, &|path| push(path, name), (one.get(name), other.get(name)), found);
+                compare(one.get(name), other.get(name), &field_path(path, name), found);
             }
         }
         (Some(Value::Array(one)), Some(Value::Array(other))) => match items(one, other) {
             Some(pairs) => {
                 for (key, from, to) in pairs {
-                    below(path, &|path| path.extend(["[", &key, "]"]), (from, to), found);
+                    compare(from, to, &format!("{path}[{key}]"), found);
                 }
             }
             None => found.push(FieldDiff::of(path, from, to)),

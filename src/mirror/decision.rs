@@ -12,6 +12,7 @@ use super::difference::{Change, changes};
 use super::ledger::Created;
 use super::left_out::{self, Reason};
 use super::rules::{Choice, Choices, Kind, Rules, Uses, is_kind};
+use super::strip::has_values;
 use super::work::KindLeftOut;
 use crate::inventory::text;
 use crate::kube_api::ServedKind;
@@ -103,7 +104,7 @@ impl Around {
             Ok(manifest) => manifest,
             Err(fault) => return Decision::Faulty(fault.0),
         };
-        if kind == "/serviceaccounts" && !declares(&manifest) && text(object, "/metadata/name") == "default" {
+        if left_out::is_default_account(kind, text(object, "/metadata/name")) && !has_values(&manifest) {
             return Decision::LeftOut(left_out::DEFAULT_ACCOUNT);
         }
         let Some(live) = live else { return Decision::Create(manifest) };
@@ -112,6 +113,12 @@ impl Around {
         }
         let changes = changes(&manifest, live);
         if changes.is_empty() { Decision::Same } else { Decision::Differs(manifest, changes) }
+    }
+
+    /// Returns whether only single objects of a kind are copied: those that the configuration chooses, and those that no controller
+    /// creates.
+    pub(super) fn copies_single(&self, kind: &str) -> bool {
+        self.choices.reads(kind) || kind == left_out::SLICES
     }
 
     /// Returns whether an object of the mirror was created by a mirror operation.
@@ -171,15 +178,6 @@ impl Around {
         let mut own = self.selectors.iter().filter(|(of, _)| of == namespace);
         own.any(|(_, selector)| !selector.is_empty() && selector.iter().all(has))
     }
-}
-
-/// Returns whether a manifest declares anything apart from its name.
-fn declares(manifest: &Value) -> bool {
-    let has_other = |path: &str, known: &[&str]| {
-        let fields = manifest.pointer(path).and_then(Value::as_object);
-        fields.is_some_and(|fields| fields.keys().any(|name| !known.contains(&name.as_str())))
-    };
-    has_other("", &["apiVersion", "kind", "metadata"]) || has_other("/metadata", &["name", "namespace"])
 }
 
 /// A kind that the source serves, and the version in which it is copied.

@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(
             fields(&copy, &live(&|_| {}, &json!({}))),
             Vec::<String>::new(),
-            "equal, whoever wrote it"
+            "equal values are no difference"
         );
         for (field, taken, more) in [
             ("selector", "f:selector", json!({"app": "web", "track": "canary"})),

@@ -2,17 +2,18 @@
 
 use std::sync::PoisonError;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::cluster_kind::Needs;
 use super::content_diff::ContentDiff;
 use super::copy::wished;
 use super::decision::{Around, Decision};
 use super::difference::{Change, is_same};
-use super::environment::MOST_RECORDED;
+use super::environment::fits_record;
 use super::field_managers::managers;
-use super::left_out;
+use super::left_out::{self, is_default_account};
 use super::object_write::{self, Written};
+use super::order::level;
 use super::reader::MirrorReader;
 use super::refusal;
 use super::work::{DryRun, Entry, Planned, Reference};
@@ -50,8 +51,7 @@ impl MirrorReader {
             Decision::Same => {}
             Decision::Create(manifest) => {
                 // A controller of the mirror creates it before netsurgeon can.
-                let is_given =
-                    entry.object.resource == "/serviceaccounts" && entry.object.is_of_every_namespace();
+                let is_given = is_default_account(&entry.object.resource, &entry.object.name);
                 entry.action = if is_given { Planned::Adopt } else { Planned::Create };
                 if let Some(diff) = &mut diff {
                     diff.note_copy(found, &manifest);
@@ -85,7 +85,8 @@ impl MirrorReader {
     fn note(&self, diff: Option<ContentDiff>, action: Planned) {
         if let Some(diff) = diff.filter(|diff| !diff.is_empty()) {
             let mut diffs = self.diffs.lock().unwrap_or_else(PoisonError::into_inner);
-            diffs.push(ContentDiff { action, ..diff });
+            let place = (level(&diff.object.resource), diff.object.clone());
+            diffs.insert(place, ContentDiff { action, ..diff });
         }
     }
 
@@ -146,25 +147,25 @@ impl MirrorReader {
         }
         Ok(())
     }
-}
-
-impl MirrorReader {
     /// Finds out in a dry run whether an object of another client can be adopted.
     async fn try_adopt(&self, entry: &mut Entry, changes: &[Change], live: &Value) -> Result<(), Failure> {
-        let is_recorded = json!([changes, managers(live, changes)]).to_string().len() <= MOST_RECORDED;
-        match () {
-            () if !self.options.adopts && !entry.object.is_of_every_namespace() => {
-                entry.refuse(Planned::Conflict, left_out::EXISTS);
-            }
-            () if entry.object.is_secret() => entry.refuse(Planned::Conflict, left_out::FOREIGN_SECRET),
-            () if !is_recorded => entry.refuse(Planned::Conflict, left_out::TOO_LARGE),
-            () => {
-                entry.action = Planned::Adopt;
-                match object_write::try_patch(&self.mirror, (live, changes)).await {
-                    Ok(tried) => accepted(entry, tried, Written::Applied),
-                    Err(error) => refused(entry, &error)?,
-                }
-            }
+        let reason = if !self.options.adopts && !entry.object.is_of_every_namespace() {
+            Some(left_out::EXISTS)
+        } else if entry.object.is_secret() {
+            Some(left_out::FOREIGN_SECRET)
+        } else if !fits_record(&(changes, managers(live, changes))) {
+            Some(left_out::TOO_LARGE)
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
+            entry.refuse(Planned::Conflict, reason);
+            return Ok(());
+        }
+        entry.action = Planned::Adopt;
+        match object_write::try_patch(&self.mirror, (live, changes)).await {
+            Ok(tried) => accepted(entry, tried, Written::Applied),
+            Err(error) => refused(entry, &error)?,
         }
         Ok(())
     }

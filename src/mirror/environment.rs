@@ -32,7 +32,7 @@ use crate::operation::{
 use crate::store::Revision;
 
 /// Maximum size of the previous values that a record contains, in bytes of JSON. The record of an operation is a ConfigMap.
-pub(super) const MOST_RECORDED: usize = 8 << 10;
+const MOST_RECORDED: usize = 8 << 10;
 
 /// How long the write of the intention, directly before an effect, shows that this process still holds the operation. An object that
 /// is created later, for example by a process that was suspended, needs another check. What arrives too late in spite of it is
@@ -180,24 +180,39 @@ impl Clusters<'_> {
     async fn update(&self, doing: &Doing<'_, Copy>) -> Result<Applied, StepFault> {
         let effect = doing.effect;
         let (live, manifest) = tokio::try_join!(self.planned_live(effect), self.copy(effect))?;
-        let made = json!({"uid": text(&live, "/metadata/uid")});
-        let changes = self.differing(effect, &manifest, &live).await?;
+        self.change(doing, &live, &manifest).await
+    }
+
+    /// Changes the fields of an object of the mirror that differ from its copy, unless they differ from what is recorded.
+    pub(super) async fn change(
+        &self,
+        doing: &Doing<'_, Copy>,
+        live: &Value,
+        manifest: &Value,
+    ) -> Result<Applied, StepFault> {
+        let effect = doing.effect;
+        let made = Applied::Made(json!({"uid": text(live, "/metadata/uid")}));
+        let changes = self.differing(effect, manifest, live).await?;
         if changes.is_empty() {
-            return Ok(Applied::Made(made));
+            return Ok(made);
         }
-        if let Some(recorded) = Before::of(doing).changes
-            && recorded != changes
-        {
+        let is_adopted = effect.action == Planned::Adopt;
+        // An adoption without a record could not be undone.
+        if Before::of(doing).changes.map_or(is_adopted, |recorded| recorded != changes) {
             return Err(StepFault::Skip(
                 "the object has changed since its previous values were recorded; create a new plan"
                     .to_string(),
             ));
         }
         doing.fence.still_ours().await?;
-        let version = text(&live, "/metadata/resourceVersion");
-        let written = object_write::change(self.mirror, (&manifest, &changes), version).await;
+        let version = text(live, "/metadata/resourceVersion");
+        let written = if is_adopted {
+            object_write::patch(self.mirror, (live, &changes), version).await
+        } else {
+            object_write::change(self.mirror, (manifest, &changes), version).await
+        };
         written.map_err(|error| fault(&error, effect.object.is_secret()))?;
-        Ok(Applied::Made(made))
+        Ok(made)
     }
 
     /// Returns the object of the mirror that an update changes.
@@ -245,18 +260,9 @@ impl Clusters<'_> {
         }
         let live = self.planned_live(effect).await?;
         let mut manifest = strip(&effect.object.resource, &live, true);
-        let (mut due, mut foreign) = (Vec::new(), Vec::new());
-        for change in &changes {
-            let now = get(&live, &change.path);
-            if now == change.from.as_ref() {
-                continue;
-            }
-            if has_value(now, change.to.as_ref()) {
-                due.push(change.reversed());
-                set(&mut manifest, &change.path, change.from.as_ref());
-            } else {
-                foreign.push(change.field());
-            }
+        let Undo { due, foreign } = Undo::of(&changes, &live);
+        for change in &due {
+            set(&mut manifest, &change.path, change.to.as_ref());
         }
         if !due.is_empty() {
             doing.fence.still_ours().await?;
@@ -264,11 +270,48 @@ impl Clusters<'_> {
             let written = object_write::change(self.mirror, (&manifest, &due), version).await;
             written.map_err(|error| fault(&error, effect.object.is_secret()))?;
         }
-        if foreign.is_empty() {
-            return Ok(Applied::NOTHING);
-        }
-        Err(StepFault::Skip(format!("another client has changed these fields: {}", foreign.join(", "))))
+        refuse_foreign(&foreign)
     }
+}
+
+/// What a rollback does with the fields that a step changed. Fields that have their previous value are in neither list.
+pub(super) struct Undo {
+    /// The changes to send: from the value of the copy to the previous value.
+    pub due: Vec<Change>,
+    /// The fields that another client has changed.
+    pub foreign: Vec<String>,
+}
+
+impl Undo {
+    /// Compares the changes of a step with the object as it is now.
+    pub fn of(changes: &[Change], live: &Value) -> Self {
+        let (mut due, mut foreign) = (Vec::new(), Vec::new());
+        for change in changes {
+            let now = get(live, &change.path);
+            if now == change.from.as_ref() {
+                continue;
+            }
+            if has_value(now, change.to.as_ref()) {
+                due.push(change.reversed());
+            } else {
+                foreign.push(change.field());
+            }
+        }
+        Self { due, foreign }
+    }
+}
+
+/// Skips an object of which another client has changed fields. Its other fields are restored.
+pub(super) fn refuse_foreign(foreign: &[String]) -> Result<Applied, StepFault> {
+    if foreign.is_empty() {
+        return Ok(Applied::NOTHING);
+    }
+    Err(StepFault::Skip(format!("another client has changed these fields: {}", foreign.join(", "))))
+}
+
+/// Returns whether a record can contain a value.
+pub(super) fn fits_record(value: &impl Serialize) -> bool {
+    json!(value).to_string().len() <= MOST_RECORDED
 }
 
 /// The action `delete`, and its rollback.
@@ -343,8 +386,7 @@ impl Environment<Copy> for Clusters<'_> {
             };
             let changes = self.differing(effect, &self.copy(effect).await?, &live).await?;
             let managers = managers(&live, &changes);
-            let is_small = json!([changes, managers]).to_string().len() <= MOST_RECORDED;
-            if !is_small {
+            if !fits_record(&(&changes, &managers)) {
                 return Err(StepFault::Skip(TOO_LARGE.text.to_string()));
             }
             return Ok(json!(Before { changes: Some(changes), managers, ..Before::default() }));
@@ -352,13 +394,12 @@ impl Environment<Copy> for Clusters<'_> {
         let live = self.planned_live(effect).await?;
         if effect.action == Planned::Delete {
             let object = strip(&effect.object.resource, &live, true);
-            let is_small = object.to_string().len() <= MOST_RECORDED && !effect.object.is_secret();
+            let is_small = fits_record(&object) && !effect.object.is_secret();
             return Ok(json!(Before { object: is_small.then_some(object), ..Before::default() }));
         }
         let manifest = self.copy(effect).await?;
         let changes = self.differing(effect, &manifest, &live).await?;
-        let is_small = json!(changes).to_string().len() <= MOST_RECORDED;
-        let changes = (is_small && !effect.object.is_secret()).then_some(changes);
+        let changes = (fits_record(&changes) && !effect.object.is_secret()).then_some(changes);
         Ok(json!(Before { changes, ..Before::default() }))
     }
 

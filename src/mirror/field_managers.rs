@@ -61,9 +61,9 @@ fn remove(from: &mut Map<String, Value>, path: &[String]) {
     from.remove(&key);
 }
 
-/// Returns `metadata.managedFields` in which recorded managers own the fields at these paths again, and netsurgeon does not; `None`
+/// Returns the change of `metadata.managedFields` after which recorded managers own the fields at these paths again, and netsurgeon does not; `None`
 /// if this is so already.
-pub(super) fn restored(live: &Value, recorded: &[Value], paths: &[&[String]]) -> Option<Value> {
+pub(super) fn restored(live: &Value, recorded: &[Value], paths: &[&[String]]) -> Option<Change> {
     let now = managers_of(live);
     let mut entries = now.to_vec();
     for own in entries.iter_mut().filter(|entry| is_own(entry)) {
@@ -91,7 +91,8 @@ pub(super) fn restored(live: &Value, recorded: &[Value], paths: &[&[String]]) ->
             None => entries.push(old.clone()),
         }
     }
-    (entries != now).then_some(Value::Array(entries))
+    let path = vec!["metadata".to_string(), "managedFields".to_string()];
+    (entries != now).then(|| Change { path, from: None, to: Some(Value::Array(entries)) })
 }
 
 #[cfg(test)]
@@ -135,11 +136,11 @@ mod tests {
         ];
         let paths: Vec<&[String]> = changes.iter().map(|change| change.path.as_slice()).collect();
         let found = restored(&object(&after), &recorded, &paths).unwrap();
-        assert_eq!(found, json!(before));
+        assert_eq!(found.to, Some(json!(before)));
         assert_eq!(restored(&object(&before), &recorded, &paths), None, "nothing is left to do");
         let gone = [entry(MANAGER, json!({"f:metadata": {"f:labels": {"f:a": {}}}, "f:data": {"f:x": {}}}))];
         let found = restored(&object(&gone), &recorded, &paths).unwrap();
         let own = entry(MANAGER, json!({"f:data": {"f:x": {}}}));
-        assert_eq!(found, json!([own, recorded[0]]), "an entry that disappeared comes back");
+        assert_eq!(found.to, Some(json!([own, recorded[0]])), "an entry that disappeared comes back");
     }
 }

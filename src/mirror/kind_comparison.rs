@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 
 use super::decision::{Around, KindPair};
 use super::paired_pages::{PAGE, PageFault, PairedPages};
-use super::reader::{MirrorReader, SLICES, is_controlled, reference};
+use super::reader::{MirrorReader, is_controlled, reference};
 use super::work::Entry;
 use crate::inventory::{AT_ONCE, text};
 use crate::kube_api::{ClusterError, Collection};
@@ -75,22 +75,14 @@ impl MirrorReader {
         entries: &mut Vec<Entry>,
     ) -> Result<Result<(), PageFault>, Failure> {
         let known: HashSet<String> = entries.iter().map(|entry| entry.object.name.clone()).collect();
-        let version = pair.api_version();
         loop {
             let mut page = match pages.next().await {
                 Ok(Some(page)) => page,
                 Ok(None) => return Ok(Ok(())),
                 Err(fault) => return Ok(Err(fault)),
             };
-            for object in page.iter_mut().flat_map(|(object, live)| std::iter::once(object).chain(live)) {
-                // The items of a list have no `kind` or `apiVersion`.
-                let Some(fields) = object.as_object_mut() else { continue };
-                fields.insert("apiVersion".to_string(), version.as_str().into());
-                fields.insert("kind".to_string(), pair.kind.kind.as_str().into());
-            }
             page.retain(|(object, _)| {
-                let has_single = around.choices.reads(&pair.resource) || pair.resource == SLICES;
-                let is_omitted = has_single && is_controlled(pair, object);
+                let is_omitted = around.copies_single(&pair.resource) && is_controlled(pair, object);
                 !is_omitted && !known.contains(text(object, "/metadata/name"))
             });
             let found = page.iter().map(|(object, live)| {

@@ -101,8 +101,11 @@ pub(super) fn left_out(kind: &str, object: &Value) -> Option<Reason> {
     if metadata.annotations.iter().flatten().any(|(name, _)| name == LEADER) {
         return Some(LEADER_LOCK);
     }
-    let is_default_account = kind == "/serviceaccounts" && metadata.name.as_deref() == Some("default");
-    if is_default_account || (kind == "/secrets" && is_requested_token(object, &metadata)) {
+    if kind == SLICES && is_managed(&metadata) {
+        return Some(CONTROLLED);
+    }
+    let name = metadata.name.as_deref().unwrap_or_default();
+    if is_default_account(kind, name) || (kind == "/secrets" && is_requested_token(object, &metadata)) {
         return None;
     }
     if is_made_anew(text(object, "/kind"), &metadata) {
@@ -127,6 +130,22 @@ fn why_again(kind: &str, metadata: &ObjectMeta) -> Reason {
         "/secrets" => TOKEN,
         _ => OF_EVERY_NAMESPACE,
     }
+}
+
+/// EndpointSlices, as `GROUP/PLURAL`. Only those that no controller writes are copied.
+pub(super) const SLICES: &str = "discovery.k8s.io/endpointslices";
+
+/// Returns whether a controller or an API server writes an EndpointSlice.
+fn is_managed(slice: &ObjectMeta) -> bool {
+    let label = slice.labels.as_ref().and_then(|labels| labels.get("endpointslice.kubernetes.io/managed-by"));
+    let is_of_servers =
+        (slice.namespace.as_deref(), slice.name.as_deref()) == (Some("default"), Some("kubernetes"));
+    is_of_servers || label.is_some_and(|by| by.ends_with("controller.k8s.io"))
+}
+
+/// Returns whether an object is the ServiceAccount that every namespace has. `kind`: `GROUP/PLURAL`.
+pub(super) fn is_default_account(kind: &str, name: &str) -> bool {
+    kind == "/serviceaccounts" && name == "default"
 }
 
 /// Returns whether a Secret is one that a controller fills with a token of a ServiceAccount, and that a client created: an older control

@@ -5,9 +5,10 @@
 //! field that was written in this way belongs to another entry of `managedFields`, so a later apply of it conflicts with netsurgeon
 //! itself, and the field is changed in the same way again.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::difference::{CREATED_BY, Change, MANAGER, is_applied, set};
+use super::strip::has_values;
 use crate::inventory::text;
 use crate::kube_api::{
     Cluster, ClusterError, FieldApply, GuardedChange, ObjectRef, ReadOnly, Replaces, Tried,
@@ -30,7 +31,8 @@ pub(super) async fn create(
     operation: &str,
 ) -> Result<Value, ClusterError> {
     let options = FieldApply { manager: MANAGER, replaces: Replaces::Nothing };
-    let created = if has_value(manifest) { manifest } else { &marked(manifest, operation) };
+    // Without a value, the API server writes no `managedFields` for an apply.
+    let created = if has_values(manifest) { manifest } else { &marked(manifest, operation) };
     match mirror.apply_fields(created, options).await {
         // The API server drops the `managedFields` of an object that is too large with them.
         Err(error) if is_refused_by_apply(&error) => {
@@ -45,25 +47,6 @@ fn marked(manifest: &Value, operation: &str) -> Value {
     let path = ["metadata", "annotations", CREATED_BY].map(str::to_string);
     set(&mut marked, &path, Some(&operation.into()));
     marked
-}
-
-/// Returns whether an object has a value besides its identity. Without one, the API server writes no `managedFields` for an apply.
-fn has_value(manifest: &Value) -> bool {
-    const IDENTITY: [&str; 3] = ["apiVersion", "kind", "metadata"];
-    fn is_there(value: &Value) -> bool {
-        match value {
-            Value::Null => false,
-            Value::Object(fields) => fields.values().any(is_there),
-            Value::Array(items) => items.iter().any(is_there),
-            Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
-        }
-    }
-    let is_other = |name: &str| !IDENTITY.contains(&name);
-    let mut fields = manifest.as_object().into_iter().flatten();
-    let of_metadata = ["/metadata/labels", "/metadata/annotations"]
-        .iter()
-        .any(|path| manifest.pointer(path).is_some_and(is_there));
-    of_metadata || fields.any(|(name, value)| is_other(name) && is_there(value))
 }
 
 /// Returns whether an operation created an object that did not exist when the operation looked. No other client uses the field
@@ -96,10 +79,7 @@ pub(super) async fn change(
 ) -> Result<Value, ClusterError> {
     let options = FieldApply { manager: MANAGER, replaces: Replaces::Version(version) };
     match mirror.apply_fields(manifest, options).await {
-        Err(error) if is_to_patch(&error) => {
-            let change = merge_patch(changes);
-            mirror.change(&ObjectRef::of(manifest)?, guarded(version, &change)).await
-        }
+        Err(error) if is_to_patch(&error) => patch(mirror, (manifest, changes), version).await,
         made => made,
     }
 }
@@ -113,9 +93,7 @@ pub(super) async fn try_change(
     let options = FieldApply { manager: MANAGER, replaces: Replaces::Anything };
     match mirror.try_apply_fields(manifest, options).await {
         Err(error) if is_to_patch(&error) => {
-            let (version, change) = (text(live, "/metadata/resourceVersion"), merge_patch(changes));
-            let tried = mirror.try_change(&ObjectRef::of(manifest)?, guarded(version, &change)).await;
-            tried.map(|tried| (tried, Written::WithoutApply))
+            try_patch(mirror, (live, changes)).await.map(|tried| (tried, Written::WithoutApply))
         }
         tried => tried.map(|tried| (tried, Written::Applied)),
     }
@@ -138,17 +116,6 @@ pub(super) async fn try_patch(
 ) -> Result<Tried, ClusterError> {
     let (version, change) = (text(object, "/metadata/resourceVersion"), merge_patch(changes));
     mirror.try_change(&ObjectRef::of(object)?, guarded(version, &change)).await
-}
-
-/// Replaces `metadata.managedFields` of an object.
-pub(super) async fn set_managers(
-    mirror: &Cluster,
-    object: &Value,
-    managers: Value,
-    version: &str,
-) -> Result<Value, ClusterError> {
-    let change = json!({"metadata": {"managedFields": managers}});
-    mirror.change(&ObjectRef::of(object)?, guarded(version, &change)).await
 }
 
 /// Returns whether server-side apply refuses an object that the API server would store.
@@ -195,6 +162,8 @@ fn merge_patch(changes: &[Change]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -237,7 +206,7 @@ mod tests {
             (named(json!({"data": {"a": ""}})), true),
             (named(json!({"automountServiceAccountToken": false})), true),
         ] {
-            assert_eq!(has_value(&object), expected, "{object}");
+            assert_eq!(has_values(&object), expected, "{object}");
             assert!(
                 is_created_by(&marked(&object, "one"), "one")
                     && !is_created_by(&marked(&object, "one"), "two")

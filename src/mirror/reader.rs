@@ -62,8 +62,8 @@ pub struct MirrorReader {
     pub(super) options: MirrorOptions,
     /// What the copied objects refer to, collected while they are read.
     pub(super) needs: Mutex<Needs>,
-    /// What each change changes.
-    pub(super) diffs: Mutex<Vec<ContentDiff>>,
+    /// What each change changes, by the place of the object in the plan.
+    pub(super) diffs: Mutex<BTreeMap<(usize, Reference), ContentDiff>>,
     /// Limits the dry runs.
     pub(super) dry_runs: Semaphore,
 }
@@ -98,11 +98,9 @@ impl MirrorReader {
 
     /// Returns what each change of the plan changes, with values, in the order of the plan.
     pub fn diffs(&self) -> Vec<ContentDiff> {
-        let mut diffs = std::mem::take(&mut *self.diffs.lock().unwrap_or_else(PoisonError::into_inner));
-        diffs.sort_by_cached_key(|diff| (level(&diff.object.resource), diff.object.clone()));
-        // A list that was read again has its objects twice.
-        diffs.dedup_by(|one, other| one.object == other.object);
-        diffs
+        std::mem::take(&mut *self.diffs.lock().unwrap_or_else(PoisonError::into_inner))
+            .into_values()
+            .collect()
     }
 
     /// Reads both clusters, and creates the plan. Sends dry runs to the mirror.
@@ -258,8 +256,7 @@ impl MirrorReader {
         let has = |verb: &str| pair.kind.verbs.contains(verb);
         let not_copied = why_not_copied(group, plural, &pair.kind.verbs);
         // Single objects of this kind can be copied.
-        let has_single = around.choices.reads(&pair.resource) || pair.resource == SLICES;
-        let not_copied = not_copied.filter(|_| !has_single);
+        let not_copied = not_copied.filter(|_| !around.copies_single(&pair.resource));
         let mut entries = Vec::new();
         for namespace in &self.options.namespaces {
             let found = match not_copied {
@@ -330,9 +327,6 @@ impl MirrorReader {
 
 /// Returns whether a controller creates an object of a kind of which single objects are copied.
 pub(super) fn is_controlled(pair: &KindPair, object: &Value) -> bool {
-    if pair.resource == SLICES {
-        return is_managed(object);
-    }
     left_out::left_out(&pair.resource, object) == Some(left_out::CONTROLLED)
 }
 
@@ -345,18 +339,6 @@ pub(super) async fn different(source: &ReadOnly, mirror: &ReadOnly) -> Result<(S
             .hint("`--context` selects the source, and `--mirror-context` the mirror"));
     }
     Ok((one, other))
-}
-
-/// EndpointSlices. Only those that no controller writes are copied.
-pub(super) const SLICES: &str = "discovery.k8s.io/endpointslices";
-
-/// Returns whether a controller or an API server writes an EndpointSlice.
-fn is_managed(slice: &Value) -> bool {
-    let labels = slice.pointer("/metadata/labels");
-    let by = labels.and_then(|labels| labels["endpointslice.kubernetes.io/managed-by"].as_str());
-    let is_of_servers =
-        (text(slice, "/metadata/namespace"), text(slice, "/metadata/name")) == ("default", "kubernetes");
-    is_of_servers || by.is_some_and(|by| by.ends_with("controller.k8s.io"))
 }
 
 /// Returns the API groups that a cluster could not list.

@@ -90,13 +90,10 @@ impl Listed {
         self.is_over = page.is_none();
         let read = Instant::now();
         self.kept.retain(|_, (_, read)| read.elapsed() < FRESH);
-        for mut found in page.into_iter().flatten() {
+        for found in page.into_iter().flatten() {
             let name = text(&found, "/metadata/name").to_string();
             self.last.clone_from(&name);
-            // The items of a list have no `kind` or `apiVersion`.
-            if let Some(fields) = found.as_object_mut().filter(|_| self.planned.contains(&name)) {
-                fields.insert("apiVersion".to_string(), object.api_version.as_str().into());
-                fields.insert("kind".to_string(), object.kind.as_str().into());
+            if self.planned.contains(&name) {
                 self.kept.insert(name, (found, read));
             }
         }

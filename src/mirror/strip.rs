@@ -159,6 +159,25 @@ pub(super) fn declared(kind: &str, object: &Value) -> Value {
     copy
 }
 
+/// Returns whether a manifest has a value besides its identity.
+pub(super) fn has_values(manifest: &Value) -> bool {
+    const IDENTITY: [&str; 3] = ["apiVersion", "kind", "metadata"];
+    fn is_there(value: &Value) -> bool {
+        match value {
+            Value::Null => false,
+            Value::Object(fields) => fields.values().any(is_there),
+            Value::Array(items) => items.iter().any(is_there),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        }
+    }
+    let is_other = |name: &str| !IDENTITY.contains(&name);
+    let mut fields = manifest.as_object().into_iter().flatten();
+    let of_metadata = ["/metadata/labels", "/metadata/annotations"]
+        .iter()
+        .any(|path| manifest.pointer(path).is_some_and(is_there));
+    of_metadata || fields.any(|(name, value)| is_other(name) && is_there(value))
+}
+
 fn remove_rows(kind: &str, object: &mut Value, is_due: impl Fn(&Row) -> bool) {
     for row in ROWS.iter().filter(|row| (row.kind.is_empty() || row.kind == kind) && is_due(row)) {
         if row.keys.is_empty() {

@@ -74,7 +74,7 @@ pub async fn verify(
     clusters: (&ReadOnly, &ReadOnly),
     plan: &Plan<Mirror>,
     comparison: Comparison<'_>,
-    waiting: impl Fn(usize),
+    mut waiting: impl FnMut(usize),
 ) -> Result<Vec<Verified>, Failure> {
     let found = different(clusters.0, clusters.1).await?;
     if found != (plan.work.source.clone(), plan.header.cluster.clone()) {
@@ -88,10 +88,9 @@ pub async fn verify(
     let mut found: Vec<Verified> = stream::iter(checks).buffered(AT_ONCE).collect().await;
     let started = Instant::now();
     loop {
-        let mut late: Vec<(&mut Verified, &Entry)> = Vec::new();
-        late.extend(
-            found.iter_mut().zip(copied.iter().copied()).filter(|(one, _)| one.state == CopyState::NotReady),
-        );
+        let all = found.iter_mut().zip(copied.iter().copied());
+        let late: Vec<(&mut Verified, &Entry)> =
+            all.filter(|(one, _)| one.state == CopyState::NotReady).collect();
         if late.is_empty() || started.elapsed() >= comparison.patience.unwrap_or_default() {
             return Ok(found);
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::config::Config;
 use super::copy::Shape;
-use super::left_out::Reason;
+use super::left_out::{Reason, is_default_account};
 use super::order::{LEVELS, level};
 use crate::kube_api::ObjectRef;
 use crate::operation::{Action, Effect, NoWait, OperationKind, Stage, Step, StepId, Work};
@@ -73,7 +73,7 @@ impl Reference {
 
     /// Returns whether every namespace has the object: the Namespace itself, or its ServiceAccount `default`.
     pub(super) fn is_of_every_namespace(&self) -> bool {
-        self.is_namespace() || (self.resource == "/serviceaccounts" && self.name == "default")
+        self.is_namespace() || is_default_account(&self.resource, &self.name)
     }
 
     /// Returns whether the object is a Namespace.

@@ -6,7 +6,9 @@ use netsurgeon::kube_api::{ClusterError, FieldApply, Replaces};
 use serde_json::{Value, json};
 
 use super::ledger::connect;
-use super::mirror_pair::{NAMESPACE, PATIENCE, Pair, account_exists, action, actions, object, stored};
+use super::mirror_pair::{
+    NAMESPACE, PATIENCE, Pair, account_exists, action, actions, config_map, object, stored,
+};
 use super::rig::api::{Api, collection_path, object_path};
 use super::rig::process::wait_until;
 use super::rig::run::{run, says};
@@ -33,10 +35,6 @@ fn deployment(name: &str) -> Value {
         "kubectl.kubernetes.io/last-applied-configuration": format!("{{\"x\": \"{CANARY}\"}}"), "team": "web",
     });
     found
-}
-
-fn config_map(name: &str, value: &str) -> Value {
-    object("v1", "ConfigMap", name, &json!({"data": {"a": value}}))
 }
 
 /// The objects that are copied.
@@ -126,7 +124,7 @@ fn is_clean(text: &str) {
 async fn namespace_is_copied_verified_and_removed() {
     let pair = Pair::start(true).await;
     pair.source.api.create_namespace(NAMESPACE).await;
-    account_exists(&pair.source.api).await;
+    account_exists(&pair.source.api, NAMESPACE).await;
     pair.create(&declared()).await;
     for (object, _) in left_out() {
         pair.source.api.create(&object).await;

@@ -2,7 +2,7 @@
 //! follow both clusters: nothing is active in both at any instant, and no scheduled time runs twice.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use super::mirror_pair::{end_at_once, seed};
 use super::rig::api::Api;
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
@@ -360,11 +361,6 @@ async fn cron_jobs_move_to_the_mirror_and_back() {
     println!("{runs} runs, {wakes} wake-ups, none twice");
 }
 
-fn killed(child: &mut Child) {
-    child.kill().expect("the process runs");
-    child.wait().expect("the process has ended");
-}
-
 /// Both clusters behind gates that count and disturb their writes together.
 struct Gates {
     troubles: Arc<Troubles>,
@@ -398,7 +394,7 @@ impl Gates {
         loop {
             tokio::select! {
                 () = self.troubles.killed() => {
-                    killed(&mut child);
+                    end_at_once(&mut child);
                     println!("killed at {trouble:?}: {words}: {:?}", self.troubles.seen().last());
                     return true;
                 }
@@ -742,7 +738,7 @@ async fn activation_is_killed_at_random_instants() {
     let pair = Pair::start().await;
     pair.copied(&[cron_job("history", &json!({"successfulJobsHistoryLimit": 0}))]).await;
     let watcher = Watcher::start(&pair).await;
-    let seed = std::env::var("NETSURGEON_KILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    let seed = seed();
     let mut random = StdRng::seed_from_u64(seed);
     let mirror = pair.mirror.kubeconfig().display().to_string();
     let mut kills = 0;
@@ -753,7 +749,7 @@ async fn activation_is_killed_at_random_instants() {
             let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
             tokio::time::sleep(Duration::from_millis(random.random_range(0..1500))).await;
             kills += usize::from(child.try_wait().expect("it can be waited for").is_none());
-            killed(&mut child);
+            end_at_once(&mut child);
             if words.starts_with("activate") && round % 2 == 0 {
                 pair.complete("history").await;
             } else {

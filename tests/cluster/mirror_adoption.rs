@@ -5,33 +5,18 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::mirror_pair::{PATIENCE, Pair};
+use super::mirror_pair::{PATIENCE, Pair, account_exists, object_in};
 use super::rig::process::wait_until;
 use super::rig::run::says;
 
 fn object(namespace: &str, kind: &str, name: &str, rest: &Value) -> Value {
-    let metadata = json!({"namespace": namespace, "name": name});
-    let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata});
-    for (key, value) in rest.as_object().expect("fields") {
-        object[key] = value.clone();
-    }
-    object
+    object_in(namespace, "v1", kind, name, rest)
 }
 
 const SETTINGS: &str = "/api/v1/namespaces/shop/configmaps/settings";
 
 fn account(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/serviceaccounts/default")
-}
-
-/// Waits for the ServiceAccount that a controller creates. Returns its path.
-async fn account_of(api: &super::rig::api::Api, namespace: &str) -> String {
-    let path = account(namespace);
-    wait_until("a controller creates the ServiceAccount", PATIENCE, async || {
-        api.find(&path).await.map(drop).ok_or_else(|| "it does not exist".to_string())
-    })
-    .await;
-    path
 }
 
 /// What a teardown must restore of an object.
@@ -47,20 +32,17 @@ async fn prepare(pair: &Pair) {
         api.create_namespace(namespace).await;
         let change =
             json!({"imagePullSecrets": [{"name": "regcred"}], "metadata": {"annotations": {"role": "web"}}});
-        api.merge(&account_of(api, namespace).await, &change).await;
+        api.merge(&account_exists(api, namespace).await, &change).await;
     }
     api.merge("/api/v1/namespaces/shop", &json!({"metadata": {"labels": {"team": "shop", "tier": "front"}}}))
         .await;
     let token = json!({"type": "kubernetes.io/service-account-token",
         "metadata": {"namespace": "shop", "name": "pipeline", "annotations": {"kubernetes.io/service-account.name": "default"}}});
-    let mut slice = object(
-        "shop",
-        "EndpointSlice",
-        "by-hand",
-        &json!({"addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.9"]}]}),
-    );
-    slice["apiVersion"] = json!("discovery.k8s.io/v1");
-    slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": "database"});
+    let metadata =
+        json!({"namespace": "shop", "name": "by-hand", "labels": {"kubernetes.io/service-name": "database"}});
+    let fields =
+        json!({"metadata": metadata, "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.9"]}]});
+    let slice = object_in("shop", "discovery.k8s.io/v1", "EndpointSlice", "by-hand", &fields);
     pair.create(&[
         object("shop", "Service", "database", &json!({"spec": {"ports": [{"port": 5432}]}})),
         slice,
@@ -76,7 +58,7 @@ async fn prepare(pair: &Pair) {
     .await;
     let api = &pair.mirror.api;
     api.create_namespace("shop").await;
-    account_of(api, "shop").await;
+    account_exists(api, "shop").await;
     api.merge("/api/v1/namespaces/shop", &json!({"metadata": {"labels": {"team": "other"}}})).await;
     let theirs = json!({"data": {"a": "mirror", "b": "same", "own": "mirror"}});
     api.create(&object("shop", "ConfigMap", "settings", &theirs)).await;

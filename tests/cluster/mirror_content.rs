@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::mirror_pair::{NAMESPACE, Pair};
+use super::mirror_pair::{NAMESPACE, Pair, object};
 use super::rig::run::says;
 
 /// A value that nothing may show.
@@ -19,15 +19,6 @@ images:
 text:
 - {kinds: [ConfigMap], from: db.blue.internal, to: db.green.internal}
 ";
-
-fn object(api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
-    let metadata = json!({"namespace": NAMESPACE, "name": name});
-    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
-    for (key, value) in rest.as_object().expect("fields") {
-        object[key] = value.clone();
-    }
-    object
-}
 
 fn declared() -> Vec<Value> {
     let container = json!({"name": "main", "image": "registry.example.com/web:1"});

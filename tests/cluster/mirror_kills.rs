@@ -3,7 +3,7 @@
 //! before.
 
 use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::mirror::declared;
 use super::mirror_objects::{
     account, binding, definition, of_cluster, serves_widgets, widget, with_duplicates,
 };
-use super::mirror_pair::{NAMESPACE, PATIENCE, Pair, account_exists, object};
+use super::mirror_pair::{NAMESPACE, PATIENCE, Pair, account_exists, config_map, end_at_once, object, seed};
 use super::rig::api::{Api, object_path};
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::cluster::Cluster;
@@ -76,10 +76,6 @@ impl State {
 enum Kill {
     At(Trouble),
     After(Duration),
-}
-
-fn config_map(name: &str, value: &str) -> Value {
-    object("v1", "ConfigMap", name, &json!({"data": {"a": value}}))
 }
 
 /// Objects of every stage; among them those that server-side apply refuses.
@@ -206,7 +202,7 @@ impl Kills {
         let pair = Pair::start(true).await;
         for api in [&pair.source.api, &pair.mirror.api] {
             api.create_namespace(NAMESPACE).await;
-            account_exists(api).await;
+            account_exists(api, NAMESPACE).await;
         }
         pair.source.api.create_namespace(NEW).await;
         pair.create(&objects()).await;
@@ -427,11 +423,6 @@ impl Kills {
     }
 }
 
-fn end_at_once(child: &mut Child) {
-    child.kill().expect("the process runs");
-    child.wait().expect("the process has ended");
-}
-
 impl Kills {
     /// Kills at writes: the first, and then every `stride`th, until both commands end before, or after some rounds. The kinds of kills alternate.
     async fn at_writes(&mut self, (first, stride): (usize, usize), rounds: usize) -> usize {
@@ -458,13 +449,6 @@ impl Kills {
         }
         kills
     }
-}
-
-/// The seed of random instants.
-fn seed() -> u64 {
-    let seed = std::env::var("NETSURGEON_KILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
-    println!("seed {seed}");
-    seed
 }
 
 /// A sample of the loops below.

@@ -1,7 +1,7 @@
 //! Two real clusters of different versions for the tests of `netsurgeon mirror`: a source and its mirror.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -90,8 +90,17 @@ impl Pair {
 }
 
 pub fn object(api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
+    object_in(NAMESPACE, api_version, kind, name, rest)
+}
+
+pub fn config_map(name: &str, value: &str) -> Value {
+    object("v1", "ConfigMap", name, &json!({"data": {"a": value}}))
+}
+
+/// An object of a namespace. `rest`: its other fields, which replace those of the same name.
+pub fn object_in(namespace: &str, api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
     let mut object =
-        json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": NAMESPACE, "name": name}});
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name}});
     for (key, value) in rest.as_object().expect("fields") {
         object[key] = value.clone();
     }
@@ -117,12 +126,27 @@ pub async fn stored(cluster: &Cluster) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-pub async fn account_exists(api: &Api) {
+/// Waits for the ServiceAccount that a controller creates in a namespace. Returns its path.
+pub async fn account_exists(api: &Api, namespace: &str) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
     wait_until("the ServiceAccount `default` exists", PATIENCE, async || {
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default");
         api.find(&path).await.map(drop).ok_or_else(|| "it does not exist".to_owned())
     })
     .await;
+    path
+}
+
+/// The seed of random instants.
+pub fn seed() -> u64 {
+    let seed = std::env::var("NETSURGEON_KILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    println!("seed {seed}");
+    seed
+}
+
+/// Kills a process, and waits for its end.
+pub fn end_at_once(child: &mut Child) {
+    child.kill().expect("the process runs");
+    child.wait().expect("the process has ended");
 }
 
 /// Returns the action of an object in a plan.

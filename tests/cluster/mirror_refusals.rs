@@ -5,17 +5,13 @@ use serde_json::{Value, json};
 
 use super::mirror::refuse;
 use super::mirror_objects::{definition, serves_widgets, widget};
-use super::mirror_pair::{NAMESPACE, PATIENCE, Pair, action, actions, object, stored};
+use super::mirror_pair::{NAMESPACE, PATIENCE, Pair, action, actions, config_map, object, stored};
 use super::rig::api::{Api, object_path};
 use super::rig::process::wait_until;
 use super::rig::run::{Run, has_line, run, says};
 
 /// A value that only the Secret of both clusters may contain.
 const CANARY: &str = "canary-of-the-secret";
-
-fn config_map(name: &str, value: &str) -> Value {
-    object("v1", "ConfigMap", name, &json!({"data": {"a": value}}))
-}
 
 fn cron_job(name: &str) -> Value {
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}});

@@ -9,7 +9,7 @@ use netsurgeon::mirror::rules::POD_SPECS;
 
 use serde_json::{Value, json};
 
-use super::mirror_pair::{Pair, actions, stored};
+use super::mirror_pair::{Pair, actions, object_in as object, stored};
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::run::says;
 
@@ -41,15 +41,6 @@ patches:
 text:
 - {kinds: [ConfigMap], from: db.blue.internal, to: db.green.internal}
 "#;
-
-fn object(namespace: &str, api_version: &str, kind: &str, name: &str, rest: &Value) -> Value {
-    let metadata = json!({"namespace": namespace, "name": name});
-    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
-    for (key, value) in rest.as_object().expect("fields") {
-        object[key] = value.clone();
-    }
-    object
-}
 
 fn workload(kind: &str, name: &str, tier: &str, replicas: u32) -> Value {
     let labels = json!({"app": name, "tier": tier});

@@ -29,8 +29,9 @@ use crate::words::{and_more, pasted};
 ///
 /// Each object has one action. `create`: the mirror gets a copy. `update`: an earlier mirror operation created the copy, and the
 /// source has changed. `adopt`: the fields that differ are changed in an object of another client (`--existing adopt`, and always in
-/// Namespaces and their ServiceAccount `default`). `same`: the mirror has the copy. `conflict`: the mirror has another object of this name, or another client
-/// changed the copy; nothing is changed. `left out`: the object is not copied, for the reason that the plan names.
+/// Namespaces and their ServiceAccount `default`). `same`: the mirror has the copy. `conflict`: the mirror has another object of this
+/// name, or another client changed the copy; nothing is changed. `left out`: the object is not copied, for the reason that the plan
+/// names.
 ///
 /// A copy has no field that belongs to one cluster, such as addresses, node ports, owners, finalizers and status. A CronJob is
 /// suspended. Jobs, bare Pods, StatefulSets and PersistentVolumeClaims are not copied. A Deployment or a DaemonSet that no Service

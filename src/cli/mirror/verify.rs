@@ -1,7 +1,6 @@
 //! `netsurgeon mirror verify`: compares the copies of a plan or an operation with the source and the mirror as they are now.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::Args;
@@ -82,9 +81,9 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failur
         reads_files: args.plan.is_some(),
         patience: (!args.skip_readiness).then(|| Duration::from_secs(args.wait)),
     };
-    let last = AtomicUsize::new(0);
+    let mut last = 0;
     let waiting = |left: usize| {
-        if last.swap(left, Ordering::Relaxed) != left {
+        if std::mem::replace(&mut last, left) != left {
             let workloads = counted(left, "workload is", "workloads are");
             context.output.progress(&format!("{workloads} not ready; waiting"));
         }
