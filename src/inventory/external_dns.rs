@@ -187,6 +187,17 @@ fn variable(name: &str) -> String {
 /// Returns the value of a flag, from the arguments or from the environment variables; `None` if the Deployment does not contain
 /// the value.
 fn flag(container: &Container, name: &str) -> Option<String> {
+    if let Some(value) = argument(container, name) {
+        return Some(value);
+    }
+    let variable = variable(name);
+    let found = container.env.iter().flatten().find(|one| one.name == variable)?;
+    // Without a value of its own, the variable has an empty value, or its value comes from a ConfigMap or a Secret.
+    if found.value_from.is_some() { None } else { Some(found.value.clone().unwrap_or_default()) }
+}
+
+/// Returns the value of a flag in the command and the arguments of a container.
+pub(super) fn argument(container: &Container, name: &str) -> Option<String> {
     let mut rest = words(container);
     while let Some(word) = rest.next() {
         let Some(word) = word.strip_prefix("--").and_then(|word| word.strip_prefix(name)) else { continue };
@@ -196,10 +207,7 @@ fn flag(container: &Container, name: &str) -> Option<String> {
             None => {}
         }
     }
-    let variable = variable(name);
-    let found = container.env.iter().flatten().find(|one| one.name == variable)?;
-    // Without a value of its own, the variable has an empty value, or its value comes from a ConfigMap or a Secret.
-    if found.value_from.is_some() { None } else { Some(found.value.clone().unwrap_or_default()) }
+    None
 }
 
 /// Returns the prefixes of the annotations that a controller can read: its own prefix, or the default prefixes of all versions.

@@ -59,9 +59,13 @@ const fn group_of(api_version: &'static str) -> &'static str {
 const OF_THE_CLUSTER: &str = "describes what happens in one cluster";
 const BY_CONTROLLER: &str = "a controller creates it from copied objects";
 const WITH_DATA: &str = "its data stays in the source";
+const FROM_GIT: &str =
+    "it would deploy the manifests from Git over the copies; let the tool of the mirror deploy them instead";
+const RUNS_AGAIN: &str = "a copy would do the same work again";
+const SCHEDULED: &str = "it would run at its scheduled times in both clusters";
 
 /// Every kind about which something is known. Other kinds of a namespace, such as custom resources, are copied.
-pub const KINDS: [KindRule; 28] = {
+pub const KINDS: [KindRule; 39] = {
     use Copying::{Copied, MadeAnew, NotCopied};
     [
         rule(("v1", "Secret"), SECRETS.1, Copied(AdmittedKind::Secret)),
@@ -107,6 +111,25 @@ pub const KINDS: [KindRule; 28] = {
         rule(("coordination.k8s.io/v1", "Lease"), "leases", MadeAnew("a process of the source holds it")),
         rule(("apps/v1", "StatefulSet"), "statefulsets", NotCopied(WITH_DATA)),
         rule(("v1", "PersistentVolumeClaim"), "persistentvolumeclaims", NotCopied(WITH_DATA)),
+        rule(("argoproj.io/v1alpha1", "Application"), "applications", NotCopied(FROM_GIT)),
+        rule(("argoproj.io/v1alpha1", "ApplicationSet"), "applicationsets", NotCopied(FROM_GIT)),
+        rule(("argoproj.io/v1alpha1", "Workflow"), "workflows", NotCopied(RUNS_AGAIN)),
+        rule(("argoproj.io/v1alpha1", "CronWorkflow"), "cronworkflows", NotCopied(SCHEDULED)),
+        rule(("tekton.dev/v1", "PipelineRun"), "pipelineruns", NotCopied(RUNS_AGAIN)),
+        rule(("tekton.dev/v1", "TaskRun"), "taskruns", NotCopied(RUNS_AGAIN)),
+        rule(
+            ("sparkoperator.k8s.io/v1beta2", "SparkApplication"),
+            "sparkapplications",
+            NotCopied(RUNS_AGAIN),
+        ),
+        rule(("ray.io/v1", "RayJob"), "rayjobs", NotCopied(RUNS_AGAIN)),
+        rule(
+            ("keda.sh/v1alpha1", "ScaledJob"),
+            "scaledjobs",
+            NotCopied("its Jobs would take work from the same queue in both clusters"),
+        ),
+        rule(("kustomize.toolkit.fluxcd.io/v1", "Kustomization"), "kustomizations", NotCopied(FROM_GIT)),
+        rule(("helm.toolkit.fluxcd.io/v2", "HelmRelease"), "helmreleases", NotCopied(FROM_GIT)),
         rule(
             ("elbv2.k8s.aws/v1beta1", "TargetGroupBinding"),
             "targetgroupbindings",
@@ -118,13 +141,24 @@ pub const KINDS: [KindRule; 28] = {
 };
 
 /// Ends of API groups whose kinds a mirror does not get, each with the reason.
-pub const GROUPS_NOT_COPIED: [(&str, &str); 6] = [
+pub const GROUPS_NOT_COPIED: [(&str, &str); 17] = [
     ("metrics.k8s.io", "it is computed, not stored"),
     ("crossplane.io", OUTSIDE),
     ("upbound.io", OUTSIDE),
     ("services.k8s.aws", OUTSIDE),
     ("cnrm.cloud.google.com", OUTSIDE),
     ("cluster.x-k8s.io", OUTSIDE),
+    ("velero.io", "it stands for backups of the source"),
+    ("kafka.strimzi.io", WITH_DATA),
+    ("acid.zalan.do", WITH_DATA),
+    ("postgresql.cnpg.io", WITH_DATA),
+    ("mongodbcommunity.mongodb.com", WITH_DATA),
+    ("psmdb.percona.com", WITH_DATA),
+    ("pxc.percona.com", WITH_DATA),
+    ("couchbase.com", WITH_DATA),
+    ("cassandra.datastax.com", WITH_DATA),
+    ("rabbitmq.com", WITH_DATA),
+    ("elasticsearch.k8s.elastic.co", WITH_DATA),
 ];
 
 const OUTSIDE: &str = "it stands for something outside the cluster, which two clusters must not manage";
@@ -154,6 +188,14 @@ pub fn why_not_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> 
     }
     let of_group = GROUPS_NOT_COPIED.iter().find(|(end, _)| is_of_group(group, end));
     of_group.map(|(_, why)| *why)
+}
+
+/// Returns whether objects of a kind are copied only because the operator asks for it: no controller of the mirror creates them, the
+/// API server stores them, and they are of a custom resource.
+pub fn can_be_included(group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
+    let is_made = matches!(copying_of(group, resource), Some(Copying::MadeAnew(_)));
+    let is_stored = ["list", "create"].iter().all(|verb| verbs.contains(*verb));
+    !is_made && is_stored && group.contains('.') && !is_of_metrics(group)
 }
 
 /// Returns whether an API group contains only metrics.

@@ -14,6 +14,7 @@ pub mod namespaces;
 pub mod network_plugins;
 pub mod network_settings;
 pub mod node_fit;
+pub mod outside_owner;
 pub mod pod;
 pub mod pod_templates;
 pub mod published_hosts;

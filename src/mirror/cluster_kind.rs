@@ -1,10 +1,11 @@
-//! Kinds without a namespace whose objects the copied objects can need: definitions of custom resources, PriorityClasses, ClusterRoles
-//! and ClusterRoleBindings. Other kinds without a namespace, such as StorageClasses, belong to the installation of a cluster.
+//! Kinds without a namespace whose objects the copied objects can need: definitions of custom resources, PriorityClasses, ClusterRoles,
+//! ClusterRoleBindings, and webhooks whose server is copied. Other kinds without a namespace, such as StorageClasses, belong to the installation of a cluster.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::class::{Classes, add_classes};
 use super::left_out::{self, Reason};
 use crate::inventory::{list, text};
 
@@ -20,15 +21,29 @@ pub(super) const CLUSTER_ROLE: ClusterKind =
 pub(super) const CLUSTER_ROLE_BINDING: ClusterKind =
     ("rbac.authorization.k8s.io/clusterrolebindings", "rbac.authorization.k8s.io/v1", "ClusterRoleBinding");
 
+const VALIDATING: ClusterKind = (
+    "admissionregistration.k8s.io/validatingwebhookconfigurations",
+    "admissionregistration.k8s.io/v1",
+    "ValidatingWebhookConfiguration",
+);
+const MUTATING: ClusterKind = (
+    "admissionregistration.k8s.io/mutatingwebhookconfigurations",
+    "admissionregistration.k8s.io/v1",
+    "MutatingWebhookConfiguration",
+);
+pub(super) const WEBHOOKS: [ClusterKind; 2] = [VALIDATING, MUTATING];
+
 /// Every such kind.
-pub(super) const CLUSTER_KINDS: [ClusterKind; 4] =
-    [DEFINITION, PRIORITY_CLASS, CLUSTER_ROLE, CLUSTER_ROLE_BINDING];
+pub(super) const CLUSTER_KINDS: [ClusterKind; 6] =
+    [DEFINITION, PRIORITY_CLASS, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, VALIDATING, MUTATING];
 
 /// The names of objects without a namespace that copied objects refer to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
     pub priority_classes: BTreeSet<String>,
     pub cluster_roles: BTreeSet<String>,
+    /// Classes, which are not copied.
+    pub classes: Classes,
 }
 
 impl Needs {
@@ -42,6 +57,7 @@ impl Needs {
         if !class.is_empty() && !class.starts_with("system-") {
             self.priority_classes.insert(class.to_string());
         }
+        add_classes(&mut self.classes, kind, object);
         let role = text(object, "/roleRef/name");
         let is_binding = kind.starts_with("rbac.authorization.k8s.io/");
         if is_binding && text(object, "/roleRef/kind") == "ClusterRole" && !is_bootstrapped(role) {
@@ -65,6 +81,16 @@ fn is_account_of(subject: &Value, namespaces: &[String]) -> bool {
     text(subject, "/kind") == "ServiceAccount" && namespaces.iter().any(|name| name == namespace)
 }
 
+/// Returns whether a webhook of a configuration calls a Service of these namespaces.
+pub(super) fn calls_one_of(configuration: &Value, namespaces: &[String]) -> bool {
+    list(configuration, "/webhooks").iter().any(|webhook| is_call_to(webhook, namespaces))
+}
+
+fn is_call_to(webhook: &Value, namespaces: &[String]) -> bool {
+    let namespace = text(webhook, "/clientConfig/service/namespace");
+    namespaces.iter().any(|name| name == namespace)
+}
+
 /// Returns why a needed object is not copied.
 pub(super) fn why_not(kind: &str, object: &Value, namespaces: &[String]) -> Option<Reason> {
     match kind {
@@ -72,6 +98,10 @@ pub(super) fn why_not(kind: &str, object: &Value, namespaces: &[String]) -> Opti
         kind if kind == CLUSTER_ROLE_BINDING.0 => {
             let mut subjects = list(object, "/subjects").iter();
             subjects.any(|subject| !is_account_of(subject, namespaces)).then_some(left_out::SHARED_BINDING)
+        }
+        kind if WEBHOOKS.iter().any(|(webhooks, ..)| *webhooks == kind) => {
+            let mut webhooks = list(object, "/webhooks").iter();
+            webhooks.any(|webhook| !is_call_to(webhook, namespaces)).then_some(left_out::SHARED_WEBHOOK)
         }
         // The API server cannot read any object of the kind until the webhook answers (kubernetes/kubernetes#123835).
         kind if kind == DEFINITION.0 => {
@@ -123,6 +153,22 @@ mod tests {
             assert_eq!(binds_one_of(&binding, &namespaces), binds, "{binding}");
             let found = why_not(CLUSTER_ROLE_BINDING.0, &binding, &namespaces).map(|reason| reason.code);
             assert_eq!(found, reason, "{binding}");
+        }
+        let client =
+            |namespace: &str| json!({"clientConfig": {"service": {"namespace": namespace, "name": "hook"}}});
+        let by_address = json!({"clientConfig": {"url": "https://hook.example.com/"}});
+        for (webhooks, calls, reason) in [
+            (json!([client("shop"), client("shop")]), true, None),
+            (json!([client("shop"), client("pay")]), true, Some("shared-webhook")),
+            (json!([client("shop"), by_address]), true, Some("shared-webhook")),
+            (json!([by_address]), false, Some("shared-webhook")),
+        ] {
+            let configuration = json!({"webhooks": webhooks});
+            assert_eq!(calls_one_of(&configuration, &namespaces), calls, "{configuration}");
+            for (kind, ..) in WEBHOOKS {
+                let found = why_not(kind, &configuration, &namespaces).map(|reason| reason.code);
+                assert_eq!(found, reason, "{configuration}");
+            }
         }
         let definition = |strategy: &str| json!({"spec": {"conversion": {"strategy": strategy}}});
         assert_eq!(why_not(DEFINITION.0, &definition("None"), &namespaces), None);

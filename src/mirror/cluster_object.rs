@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::cluster_kind::{
-    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ClusterKind, DEFINITION, PRIORITY_CLASS, binds_one_of, why_not,
+    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ClusterKind, DEFINITION, PRIORITY_CLASS, WEBHOOKS, binds_one_of,
+    calls_one_of, why_not,
 };
 use super::decision::{Around, KindPair};
 use super::reader::{Definitions, MirrorReader};
@@ -12,6 +13,9 @@ use super::work::{Entry, KindLeftOut, Planned, Reference};
 use crate::inventory::text;
 use crate::kube_api::{ClusterError, Collection};
 use crate::session::Failure;
+
+/// Returns whether an object without a namespace belongs to the objects of these namespaces.
+type Chooses = fn(&Value, &[String]) -> bool;
 
 impl MirrorReader {
     /// Returns the definitions in the source of kinds that the mirror does not serve. Leaves out definitions that the user is not
@@ -52,15 +56,20 @@ impl MirrorReader {
         let used = definitions.iter().filter(|(kind, _)| is_used(kind));
         let used: Vec<Value> = used.map(|(_, definition)| definition.clone()).collect();
         self.add(objects, DEFINITION, used, around).await?;
-        let of_accounts =
-            |binding: Value| binds_one_of(&binding, &self.options.namespaces).then_some(binding);
-        if !is_excluded(CLUSTER_ROLE_BINDING, left_out) {
-            let bindings = Collection::new(CLUSTER_ROLE_BINDING.1, CLUSTER_ROLE_BINDING.2, None);
-            let found = self.source.list_as(&bindings, &of_accounts).await;
-            let found = or_left_out(found, CLUSTER_ROLE_BINDING, left_out)?.unwrap_or_default();
-            self.add(objects, CLUSTER_ROLE_BINDING, found, around).await?;
+        let bindings = (CLUSTER_ROLE_BINDING, binds_one_of as Chooses);
+        for (kind, chooses) in
+            WEBHOOKS.map(|kind| (kind, calls_one_of as Chooses)).into_iter().chain([bindings])
+        {
+            if is_excluded(kind, left_out) {
+                continue;
+            }
+            let of_namespaces = |object: Value| chooses(&object, &self.options.namespaces).then_some(object);
+            let found = self.source.list_as(&Collection::new(kind.1, kind.2, None), &of_namespaces).await;
+            let found = or_left_out(found, kind, left_out)?.unwrap_or_default();
+            self.add(objects, kind, found, around).await?;
         }
         let needs = self.needs();
+        self.note_missing_classes(needs.classes, &around.uses).await?;
         for (kind, names) in [(PRIORITY_CLASS, needs.priority_classes), (CLUSTER_ROLE, needs.cluster_roles)] {
             let mut found = Vec::new();
             let names = names.into_iter().filter(|_| !is_excluded(kind, left_out)).collect::<Vec<_>>();

@@ -14,6 +14,7 @@ use super::left_out::{self, Reason};
 use super::rules::{Choice, Choices, Kind, Rules, Uses, is_kind};
 use super::strip::has_values;
 use super::work::KindLeftOut;
+use crate::inventory::outside_owner::OutsideOwner;
 use crate::inventory::text;
 use crate::kube_api::ServedKind;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct Around {
     pub run: BTreeSet<String>,
     /// The selectors of the source's Services, with their namespaces.
     pub selectors: Vec<(String, BTreeMap<String, String>)>,
+    /// The source's Services without a selector, with their namespaces.
+    pub without_selector: BTreeSet<(String, String)>,
     /// Objects whose replicas an autoscaler sets, as kind, namespace and name.
     pub scaled: BTreeSet<(String, String, String)>,
     /// The objects that mirror operations created in the mirror.
@@ -61,7 +64,8 @@ pub(super) enum Decision {
 }
 
 /// Kinds of workloads that can do their work in both clusters, as `GROUP/PLURAL`.
-const WORKLOADS: [&str; 3] = ["apps/deployments", "apps/daemonsets", "/replicationcontrollers"];
+const WORKLOADS: [&str; 3] = [DEPLOYMENTS, "apps/daemonsets", "/replicationcontrollers"];
+const DEPLOYMENTS: &str = "apps/deployments";
 
 impl Around {
     /// Returns the rules of the configuration.
@@ -84,13 +88,19 @@ impl Around {
 
     /// Decides what happens to an object of the source. `live`: the object of the mirror with this name.
     pub(super) fn decide(&self, kind: &str, object: &Value, live: Option<&Value>) -> Decision {
-        if let Some(reason) = left_out::left_out(kind, object) {
+        if let Some(reason) = self.left_out(kind, object) {
             return Decision::LeftOut(reason);
         }
         match self.choices.of(kind, object, &self.uses) {
             Choice::LeftOut(reason) => return Decision::LeftOut(reason),
             Choice::Open if WORKLOADS.contains(&kind) && !self.is_to_run(object) => {
                 return Decision::LeftOut(left_out::NO_SERVICE);
+            }
+            Choice::Open if kind == DEPLOYMENTS && !self.is_named(object) && is_outside_owner(object) => {
+                return Decision::LeftOut(left_out::OUTSIDE_OWNER);
+            }
+            Choice::Open if is_scheduled(kind, object) && !self.includes(kind, text(object, "/kind")) => {
+                return Decision::LeftOut(left_out::SCHEDULED);
             }
             _ => {}
         }
@@ -118,7 +128,34 @@ impl Around {
     /// Returns whether only single objects of a kind are copied: those that the configuration chooses, and those that no controller
     /// creates.
     pub(super) fn copies_single(&self, kind: &str) -> bool {
-        self.choices.reads(kind) || kind == left_out::SLICES
+        self.choices.reads(kind) || [left_out::SLICES, left_out::ENDPOINTS].contains(&kind)
+    }
+
+    /// Returns whether a controller creates an object of a kind of which single objects are copied.
+    pub(super) fn is_controlled(&self, kind: &str, object: &Value) -> bool {
+        self.left_out(kind, object) == Some(left_out::CONTROLLED)
+    }
+
+    /// Returns whether the configuration includes a kind that is left out otherwise.
+    pub(super) fn includes(&self, resource: &str, kind: &str) -> bool {
+        let kind = Kind { resource, kind };
+        let rules = self.config.kinds.include.iter().enumerate();
+        let matched: Vec<usize> =
+            rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
+        matched.iter().for_each(|index| self.uses.mark("kinds.include", *index));
+        !matched.is_empty()
+    }
+
+    fn left_out(&self, kind: &str, object: &Value) -> Option<Reason> {
+        let service = || {
+            let of = |field: &str| text(object, &format!("/metadata/{field}")).to_string();
+            (of("namespace"), of("name"))
+        };
+        let reason = left_out::left_out(kind, object);
+        if reason.is_none() && kind == left_out::ENDPOINTS && !self.without_selector.contains(&service()) {
+            return Some(left_out::CONTROLLED);
+        }
+        reason
     }
 
     /// Returns whether an object of the mirror was created by a mirror operation.
@@ -165,10 +202,16 @@ impl Around {
             && self.config.pull_secrets.iter().any(|one| one.name == name)
     }
 
+    /// Returns whether the operator names a workload, so that it runs in the mirror.
+    fn is_named(&self, workload: &Value) -> bool {
+        let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
+        self.run.contains(&format!("{namespace}/{name}"))
+    }
+
     /// Returns whether a workload runs in the mirror: a Service selects its Pods, or the operator names it.
     pub(super) fn is_to_run(&self, workload: &Value) -> bool {
-        let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
-        if self.run.contains(&format!("{namespace}/{name}")) {
+        let namespace = text(workload, "/metadata/namespace");
+        if self.is_named(workload) {
             return true;
         }
         let labels = workload.pointer("/spec/template/metadata/labels");
@@ -178,6 +221,17 @@ impl Around {
         let mut own = self.selectors.iter().filter(|(of, _)| of == namespace);
         own.any(|(_, selector)| !selector.is_empty() && selector.iter().all(has))
     }
+}
+
+/// Returns whether a Deployment owns things outside of its cluster by a name in its options.
+fn is_outside_owner(deployment: &Value) -> bool {
+    serde_json::from_value(deployment.clone()).is_ok_and(|one| OutsideOwner::of(&one).is_some())
+}
+
+/// Returns whether a custom resource has a schedule. `kind`: `GROUP/PLURAL`.
+fn is_scheduled(kind: &str, object: &Value) -> bool {
+    let group = kind.split_once('/').map_or("", |(group, _)| group);
+    group.contains('.') && object.pointer("/spec/schedule").is_some_and(Value::is_string)
 }
 
 /// A kind that the source serves, and the version in which it is copied.
@@ -227,6 +281,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mirror::config::Kinds;
     use crate::mirror::difference::MANAGER;
 
     fn deployment(labels: &Value) -> Value {
@@ -257,6 +312,28 @@ mod tests {
         assert_eq!(code(&elsewhere), "no-service");
         let named = Around { run: ["shop/web".to_string()].into(), ..Around::default() };
         assert_eq!(code(&named), "create");
+    }
+
+    #[test]
+    fn what_acts_outside_of_the_cluster_needs_a_word() {
+        let code = |around: &Around, kind: &str, object: &Value| match around.decide(kind, object, None) {
+            Decision::LeftOut(reason) => reason.code,
+            Decision::Create(_) => "create",
+            other => panic!("{other:?}"),
+        };
+        let mut dns = deployment(&json!({"app": "web"}));
+        dns["spec"]["selector"] = json!({});
+        dns["spec"]["template"]["spec"] = json!({"containers": [{"name": "a", "image": "x/external-dns:1", "args": ["--txt-owner-id=blue"]}]});
+        let selected = around(&[("app", "web")]);
+        assert_eq!(code(&selected, DEPLOYMENTS, &dns), "outside-owner");
+        let named = Around { run: ["shop/web".to_string()].into(), ..selected.clone() };
+        assert_eq!(code(&named, DEPLOYMENTS, &dns), "create");
+        let nightly = json!({"kind": "Nightly", "metadata": {"namespace": "shop", "name": "a"}, "spec": {"schedule": "0 3 * * *"}});
+        assert_eq!(code(&selected, "example.com/nightlies", &nightly), "scheduled");
+        assert_eq!(code(&selected, "batch/cronjobs", &nightly), "create");
+        let kinds = Kinds { include: vec!["nightlies.example.com".to_string()], ..Kinds::default() };
+        let included = Around { config: Config { kinds, ..Config::default() }, ..selected };
+        assert_eq!(code(&included, "example.com/nightlies", &nightly), "create");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::cluster_kind::Needs;
 use super::content_diff::ContentDiff;
 use super::copy::wished;
 use super::decision::{Around, Decision};
+use super::deployer::note_deployer;
 use super::difference::{Change, is_same};
 use super::environment::fits_record;
 use super::field_managers::managers;
@@ -71,6 +72,7 @@ impl MirrorReader {
                 Some(_) => None,
                 None => wished(&entry.object.resource, found, entry.shape, around.rules()),
             };
+            note_deployer(&entry.object.resource, found, &around.uses);
             self.needs.lock().unwrap_or_else(PoisonError::into_inner).add(&entry.object.resource, found);
         }
         Ok(entry)

@@ -23,6 +23,7 @@ use super::refusal::{fault, is_of_quota, is_stale};
 use super::rules::{Rules, Uses, planned_pull_secret};
 use super::source_pages::SourcePages;
 use super::strip::strip;
+use super::webhook_server::refuse_without_server;
 use super::work::{Copy, Planned};
 use crate::inventory::text;
 use crate::kube_api::{Cluster, ClusterError, ReadOnly};
@@ -147,6 +148,7 @@ impl Clusters<'_> {
         let effect = doing.effect;
         let noted = Instant::now();
         let manifest = self.copy(effect).await?;
+        refuse_without_server(self.mirror, &effect.object.resource, &manifest).await?;
         if noted.elapsed() > JUST_NOW {
             doing.fence.still_ours().await?;
         }

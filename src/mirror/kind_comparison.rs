@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 
 use super::decision::{Around, KindPair};
 use super::paired_pages::{PAGE, PageFault, PairedPages};
-use super::reader::{MirrorReader, is_controlled, reference};
+use super::reader::{MirrorReader, reference};
 use super::work::Entry;
 use crate::inventory::{AT_ONCE, text};
 use crate::kube_api::{ClusterError, Collection};
@@ -82,7 +82,8 @@ impl MirrorReader {
                 Err(fault) => return Ok(Err(fault)),
             };
             page.retain(|(object, _)| {
-                let is_omitted = around.copies_single(&pair.resource) && is_controlled(pair, object);
+                let is_omitted =
+                    around.copies_single(&pair.resource) && around.is_controlled(&pair.resource, object);
                 !is_omitted && !known.contains(text(object, "/metadata/name"))
             });
             let found = page.iter().map(|(object, live)| {

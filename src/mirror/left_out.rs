@@ -48,6 +48,10 @@ pub(super) const SHARED_BINDING: Reason = reason(
     "shared-binding",
     "it also gives permissions to users, groups or other namespaces; create it in the mirror if they need these permissions there",
 );
+pub(super) const SHARED_WEBHOOK: Reason = reason(
+    "shared-webhook",
+    "it also calls servers outside of the copied namespaces; create it in the mirror if these servers answer there",
+);
 pub(super) const CONVERSION_WEBHOOK: Reason = reason(
     "conversion-webhook",
     "its API server could not read an object until the webhook answers; install the operator of this kind in the mirror first",
@@ -67,6 +71,17 @@ pub(super) const PASSIVE_DAEMON_SET: Reason =
     reason("passive-daemon-set", "a DaemonSet has no number of replicas, so a copy cannot be passive");
 pub(super) const PASSIVE_BUDGET: Reason =
     reason("passive-budget", "its workloads are passive, so it would only keep nodes from being drained");
+pub(super) const PASSIVE_SCALER: Reason =
+    reason("passive-scaler", "its workload is passive, and it would start Pods of it");
+pub(super) const SCHEDULED: Reason = reason(
+    "scheduled",
+    "it has a schedule, so it could run at its scheduled times in both clusters; to copy this kind: `kinds.include` of the configuration",
+);
+pub(super) const OUTSIDE_OWNER: Reason = reason(
+    "outside-owner",
+    "it owns things outside of the cluster by a name in its options, and a copy would have the same name; to copy it: \
+     `--run NAMESPACE/NAME`, with a rule that changes the name",
+);
 pub(super) const REPLACED: Reason =
     reason("pull-secret", "the configuration makes a pull secret of this name");
 /// Code of an object that a rule cannot change.
@@ -134,6 +149,9 @@ fn why_again(kind: &str, metadata: &ObjectMeta) -> Reason {
 
 /// EndpointSlices, as `GROUP/PLURAL`. Only those that no controller writes are copied.
 pub(super) const SLICES: &str = "discovery.k8s.io/endpointslices";
+/// Endpoints, as `GROUP/PLURAL`. Only those of a Service without a selector are copied; a controller writes all others
+/// (`pkg/controller/endpoint/endpoints_controller.go`).
+pub(super) const ENDPOINTS: &str = "/endpoints";
 
 /// Returns whether a controller or an API server writes an EndpointSlice.
 fn is_managed(slice: &ObjectMeta) -> bool {

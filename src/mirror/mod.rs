@@ -18,6 +18,7 @@
 
 pub mod activation;
 mod adoption;
+mod class;
 mod cluster_kind;
 mod cluster_object;
 pub mod config;
@@ -27,6 +28,7 @@ mod copy;
 mod decision;
 mod definition;
 mod deletion;
+mod deployer;
 mod difference;
 mod entry;
 mod environment;
@@ -50,6 +52,7 @@ pub mod run;
 mod source_pages;
 mod strip;
 pub mod verify;
+mod webhook_server;
 mod wish;
 mod work;
 

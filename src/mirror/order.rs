@@ -15,7 +15,7 @@ const OTHERS: &str = "others";
 
 /// The levels, in the order of their creation. A quota comes after the objects that it counts, so parallel creations do not compete
 /// for it (kubernetes/kubernetes#67761).
-pub(super) const LEVELS: [Level; 9] = [
+pub(super) const LEVELS: [Level; 10] = [
     Level { name: "namespaces", title: "create namespaces", kinds: &["/namespaces"] },
     Level {
         name: "definitions",
@@ -69,6 +69,15 @@ pub(super) const LEVELS: [Level; 9] = [
         ],
     },
     Level { name: "quotas", title: "copy quotas", kinds: &["/resourcequotas"] },
+    // A webhook would reject other copies before its server is ready.
+    Level {
+        name: "webhooks",
+        title: "copy webhooks",
+        kinds: &[
+            "admissionregistration.k8s.io/validatingwebhookconfigurations",
+            "admissionregistration.k8s.io/mutatingwebhookconfigurations",
+        ],
+    },
 ];
 
 /// Returns the level of a kind (`GROUP/PLURAL`).
@@ -99,6 +108,7 @@ mod tests {
             ("/services", "networking.k8s.io/ingresses"),
             ("apps/deployments", "example.com/widgets"),
             ("example.com/widgets", "/resourcequotas"),
+            ("/resourcequotas", "admissionregistration.k8s.io/mutatingwebhookconfigurations"),
         ] {
             assert!(level(first) < level(second), "{first} {second}");
         }

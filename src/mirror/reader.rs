@@ -20,9 +20,10 @@ use super::namespace_choice::refuse_namespaces;
 use super::object_write;
 use super::order::level;
 use super::refusal;
-use super::rules::{Choices, Workload, pod_labels, pull_secret, warnings};
+use super::rules::{Choices, Uses, Workload, pod_labels, pull_secret, warnings};
 use super::work::{Entry, KindLeftOut, Mirror, Planned, Reference};
-use crate::inventory::kinds::{Copying, copying_of, is_made_anew, why_not_copied};
+use crate::inventory::kinds::{Copying, can_be_included, copying_of, is_made_anew, why_not_copied};
+use crate::inventory::outside_owner::{OutsideOwner, OwnerComparison};
 use crate::inventory::text;
 use crate::kube_api::{ClusterError, Collection, ObjectRef, ReadOnly, ServedKinds};
 use crate::operation::Plan;
@@ -51,6 +52,8 @@ pub struct MirrorOptions {
     pub config: Config,
     /// Whether objects of other clients are adopted.
     pub adopts: bool,
+    /// Whether controllers of both clusters can own things outside of them by the same name.
+    pub allows_equal_owners: bool,
     /// Whether the reader notes what each change changes ([`MirrorReader::diffs`]).
     pub with_diffs: bool,
 }
@@ -109,6 +112,7 @@ impl MirrorReader {
         let (source, mirror) = different(&self.source, &self.mirror).await?;
         let (served, at_mirror) = tokio::try_join!(self.source.served_kinds(), self.mirror.served_kinds())?;
         let mut around = self.around().await?;
+        self.refuse_equal_owners(&around.uses).await?;
         let (mut objects, existing) = self.namespaces(&mut around).await?;
         let mut left_out = unread(&served, &at_mirror);
         left_out.extend(around.excluded(&pairs(&served.kinds, &at_mirror.kinds)));
@@ -149,12 +153,18 @@ impl MirrorReader {
         for namespace in &self.options.namespaces {
             let services = Collection::new("v1", "Service", Some(namespace));
             let selector = |service: Value| {
-                let map = service.pointer("/spec/selector")?.as_object()?.clone();
+                let map = service.pointer("/spec/selector").and_then(Value::as_object).cloned();
                 let of = |(key, value): (String, Value)| Some((key, value.as_str()?.to_string()));
-                Some(map.into_iter().filter_map(of).collect::<BTreeMap<_, _>>())
+                let map = map.unwrap_or_default().into_iter().filter_map(of).collect::<BTreeMap<_, _>>();
+                Some((text(&service, "/metadata/name").to_string(), map))
             };
-            let selectors = self.source.list_as(&services, &selector).await?;
-            around.selectors.extend(selectors.into_iter().map(|selector| (namespace.clone(), selector)));
+            for (service, selector) in self.source.list_as(&services, &selector).await? {
+                if selector.is_empty() {
+                    around.without_selector.insert((namespace.clone(), service));
+                } else {
+                    around.selectors.push((namespace.clone(), selector));
+                }
+            }
             let scalers = Collection::new("autoscaling/v1", "HorizontalPodAutoscaler", Some(namespace));
             let target = |scaler: Value| {
                 let of = |field: &str| text(&scaler, &format!("/spec/scaleTargetRef/{field}")).to_string();
@@ -182,7 +192,13 @@ impl MirrorReader {
             for (version, kind, resource) in KINDS {
                 let workload = |object: Value| {
                     let is_passive = around.copied_workload(resource, &object)?;
-                    Some(Workload { namespace: namespace.clone(), labels: pod_labels(&object), is_passive })
+                    let name = (kind.to_string(), text(&object, "/metadata/name").to_string());
+                    Some(Workload {
+                        namespace: namespace.clone(),
+                        name,
+                        labels: pod_labels(&object),
+                        is_passive,
+                    })
                 };
                 let collection = Collection::new(version, kind, Some(namespace));
                 found.extend(self.source.list_as(&collection, &workload).await?);
@@ -256,7 +272,10 @@ impl MirrorReader {
         let has = |verb: &str| pair.kind.verbs.contains(verb);
         let not_copied = why_not_copied(group, plural, &pair.kind.verbs);
         // Single objects of this kind can be copied.
-        let not_copied = not_copied.filter(|_| !around.copies_single(&pair.resource));
+        let is_included = can_be_included(group, plural, &pair.kind.verbs)
+            && not_copied.is_some()
+            && around.includes(&pair.resource, &pair.kind.kind);
+        let not_copied = not_copied.filter(|_| !is_included && !around.copies_single(&pair.resource));
         let mut entries = Vec::new();
         for namespace in &self.options.namespaces {
             let found = match not_copied {
@@ -325,11 +344,6 @@ impl MirrorReader {
     }
 }
 
-/// Returns whether a controller creates an object of a kind of which single objects are copied.
-pub(super) fn is_controlled(pair: &KindPair, object: &Value) -> bool {
-    left_out::left_out(&pair.resource, object) == Some(left_out::CONTROLLED)
-}
-
 /// Returns the identities of the source and of the mirror. Fails if they are the same cluster.
 pub(super) async fn different(source: &ReadOnly, mirror: &ReadOnly) -> Result<(String, String), Failure> {
     let (one, other) = tokio::try_join!(source.identity(), mirror.identity())?;
@@ -339,6 +353,38 @@ pub(super) async fn different(source: &ReadOnly, mirror: &ReadOnly) -> Result<(S
             .hint("`--context` selects the source, and `--mirror-context` the mirror"));
     }
     Ok((one, other))
+}
+
+impl MirrorReader {
+    /// Refuses a plan if controllers of both clusters own things outside of them by the same name.
+    async fn refuse_equal_owners(&self, uses: &Uses) -> Result<(), Failure> {
+        if self.options.allows_equal_owners {
+            return Ok(());
+        }
+        let deployments = Collection::new("apps/v1", "Deployment", None);
+        let owner = |found: Value| serde_json::from_value(found).ok().as_ref().and_then(OutsideOwner::of);
+        let read = tokio::try_join!(
+            self.source.list_as(&deployments, &owner),
+            self.mirror.list_as(&deployments, &owner)
+        );
+        let (source, mirror) = match read {
+            Ok(read) => read,
+            Err(error) if refusal::is_of_object(&error) => {
+                let finding = "it was not checked whether both clusters have an ExternalDNS or a load balancer controller of the same name";
+                uses.note(finding.to_string(), error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let OwnerComparison { equal, unknown } = OwnerComparison::of(&source, &mirror);
+        for (finding, subject) in unknown {
+            uses.note(finding, subject);
+        }
+        match equal.first() {
+            None => Ok(()),
+            Some(first) => Err(Failure::refused(first.clone()).hint(OwnerComparison::REMEDY)),
+        }
+    }
 }
 
 /// Returns the API groups that a cluster could not list.

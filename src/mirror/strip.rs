@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::cluster_kind::WEBHOOKS;
+
 /// A field or a set of keys that a copy does not have.
 struct Row {
     /// Kind of the objects, as `GROUP/PLURAL`; empty for every kind.
@@ -38,6 +40,7 @@ const CONTROLLER: &str = "a controller of each cluster writes it";
 const WHOLE_OBJECT: &str = "it contains a whole older object, also Secret data";
 const GITOPS: &str =
     "the GitOps controller of the mirror would delete the copy (velero#7848, fluxcd/flux2#2421)";
+const FINALIZERS: &str = "contains only finalizers (NamespaceSpec)";
 const TAKEN: &str =
     "the mirror would take it from the source (velero#264, velero#3294, aws-load-balancer-controller#1470)";
 
@@ -58,7 +61,7 @@ const ROWS: &[Row] = &[
         "owners have other uids in the mirror, so the collector would delete the copy",
     ),
     every("/metadata/finalizers", "only a controller of the mirror may add it (tigera/operator#2031)"),
-    of("/namespaces", "/spec", "contains only finalizers (NamespaceSpec)"),
+    of("/namespaces", "/spec", FINALIZERS),
     of("/serviceaccounts", "/secrets", "names tokens of the source (velero#1608)"),
     of("/services", "/spec/healthCheckNodePort", ADDRESS),
     of("/services", "/spec/loadBalancerIP", TAKEN),
@@ -136,6 +139,9 @@ pub(super) fn strip(kind: &str, object: &Value, keep_node_ports: bool) -> Value 
     if kind == "networking.k8s.io/ingresses" {
         strip_ingress(&mut copy);
     }
+    if WEBHOOKS.iter().any(|(resource, ..)| *resource == kind) {
+        strip_certificates(&mut copy);
+    }
     if kind == "rbac.authorization.k8s.io/clusterroles"
         && copy.get("aggregationRule").is_some_and(Value::is_object)
         && let Some(role) = copy.as_object_mut()
@@ -151,7 +157,7 @@ pub(super) fn strip(kind: &str, object: &Value, keep_node_ports: bool) -> Value 
 /// whole objects.
 pub(super) fn declared(kind: &str, object: &Value) -> Value {
     let mut copy = object.clone();
-    let written = [SET_BY_SERVER, MANAGED, ADDRESS, CONTROLLER, WHOLE_OBJECT];
+    let written = [SET_BY_SERVER, MANAGED, ADDRESS, CONTROLLER, WHOLE_OBJECT, FINALIZERS];
     remove_rows(kind, &mut copy, |row| written.contains(&row.why));
     if kind == "/services" {
         strip_addresses(&mut copy, false);
@@ -242,6 +248,27 @@ fn strip_ingress(ingress: &mut Value) {
         && let Some(annotations) = ingress.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
     {
         annotations.remove("kubernetes.io/ingress.class");
+    }
+}
+
+/// Annotations of webhooks whose `caBundle` a controller writes (cert-manager `pkg/apis/meta/v1/types.go` and
+/// `pkg/controller/cainjector`; openshift/service-ca-operator `pkg/controller/api/api.go`).
+const INJECTED: [&str; 4] = [
+    "cert-manager.io/inject-ca-from",
+    "cert-manager.io/inject-ca-from-secret",
+    "cert-manager.io/inject-apiserver-ca",
+    "service.beta.openshift.io/inject-cabundle",
+];
+
+/// Removes the certificates of webhooks that a controller of each cluster writes.
+fn strip_certificates(webhooks: &mut Value) {
+    let annotations = webhooks.pointer("/metadata/annotations");
+    if !INJECTED.iter().any(|name| annotations.is_some_and(|all| all.get(name).is_some())) {
+        return;
+    }
+    let all = webhooks.get_mut("webhooks").and_then(Value::as_array_mut);
+    for webhook in all.into_iter().flatten() {
+        remove(webhook, "/clientConfig/caBundle");
     }
 }
 
@@ -342,6 +369,8 @@ mod tests {
             "spec": {"externalIPs": ["192.0.2.1"], "externalTrafficPolicy": "Local", "ports": [{"port": 80}]},
         });
         assert_eq!(declared("/services", &service), expected);
+        let namespace = json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}});
+        assert_eq!(declared("/namespaces", &namespace), json!({"metadata": {"name": "a"}}));
     }
 
     #[test]
@@ -352,6 +381,24 @@ mod tests {
         let annotations = json!({"kubernetes.io/service-account.name": "web"});
         let expected = json!({"type": TOKEN_TYPE, "metadata": {"name": "a", "annotations": annotations}});
         assert_eq!(strip("/secrets", &secret, false), expected);
+    }
+
+    #[test]
+    fn injected_certificates_are_not_copied() {
+        let webhooks = |annotations: Value, bundle: Value| {
+            let client = json!({"service": {"namespace": "shop", "name": "hook"}, "caBundle": bundle});
+            json!({"metadata": {"name": "a", "annotations": annotations}, "webhooks": [{"name": "a.example.com", "clientConfig": client}]})
+        };
+        for (resource, ..) in WEBHOOKS {
+            let own = webhooks(json!({"a": "b"}), json!("QQ=="));
+            assert_eq!(strip(resource, &own, false), own);
+            let injected = webhooks(json!({"cert-manager.io/inject-ca-from": "shop/hook"}), json!("QQ=="));
+            let copied = strip(resource, &injected, false);
+            assert_eq!(
+                copied["webhooks"][0]["clientConfig"],
+                json!({"service": {"namespace": "shop", "name": "hook"}})
+            );
+        }
     }
 
     #[test]

@@ -45,5 +45,6 @@ mod mirror_refusals;
 mod mirror_rights;
 mod mirror_rules;
 mod mirror_size;
+mod mirror_surroundings;
 mod planted_records;
 mod refusals;

@@ -83,7 +83,8 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     let stuck = &ran.report.stuck;
     let skipped =
         stuck.iter().map(|stuck| SkippedOutput { step: &stuck.step.0, reason: &stuck.reason }).collect();
-    let rollback = (status != Status::RolledBack).then(|| format!("netsurgeon operation rollback {id}"));
+    let teardown = format!("netsurgeon mirror teardown {id} --mirror-context NAME");
+    let rollback = (status != Status::RolledBack).then(|| teardown.clone());
     let shown = RunOutput {
         version: 1,
         operation: Some(id),
@@ -117,9 +118,7 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
         ));
     }
     if status == Status::Done {
-        context
-            .output
-            .note(&format!("to remove the copies: `netsurgeon mirror teardown {id} --mirror-context NAME`"));
+        context.output.note(&format!("to remove the copies: `{teardown}`"));
     }
     Ok(if stuck.is_empty() { Outcome::Done } else { Outcome::Findings })
 }

@@ -74,6 +74,10 @@ pub struct PlanArgs {
     /// What happens to an object of the mirror that no mirror operation created, and that differs from the copy
     #[arg(long, value_name = "ACTION", default_value = "conflict")]
     existing: Existing,
+    /// Plan although an ExternalDNS or an AWS load balancer controller has the same name in both clusters. Each can then delete what
+    /// the other has made outside of the clusters
+    #[arg(long)]
+    allow_equal_owners: bool,
     /// Also show what each change changes, with values; of Secrets, only the names of fields. With `-o json`, prints this instead of the
     /// plan
     #[arg(long)]
@@ -123,6 +127,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
         moved,
         config,
         adopts: args.existing == Existing::Adopt,
+        allows_equal_owners: args.allow_equal_owners,
         with_diffs: args.diff,
     };
     let reader = MirrorReader::new(source, ReadOnly::new(mirror), options);

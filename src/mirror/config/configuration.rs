@@ -71,12 +71,16 @@ pub struct NamespaceSelector {
 #[serde(deny_unknown_fields, default)]
 pub struct Kinds {
     /// Kinds whose objects are not copied, each as `KIND`, `PLURAL` or `PLURAL.GROUP`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
+    /// Kinds of custom resources whose objects are copied although they are left out by default, in the same form.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<String>,
 }
 
 impl Kinds {
     fn is_empty(&self) -> bool {
-        self.exclude.is_empty()
+        self.exclude.is_empty() && self.include.is_empty()
     }
 }
 

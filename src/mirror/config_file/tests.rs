@@ -16,7 +16,7 @@ fn complete(namespaces: Namespaces, patch: Value) -> Config {
     Config {
         namespaces: Some(namespaces),
         rename: [(text("a"), text("b"))].into(),
-        kinds: Kinds { exclude: vec![text("Role")] },
+        kinds: Kinds { exclude: vec![text("Role")], include: vec![text("Nightly")] },
         images: vec![ImageRule { from: text("a.io/"), to: text("b.io/") }],
         image_paths: vec![ImagePath { kind: text("Rollout"), path: text("/spec/image") }],
         pull_secrets: vec![PullSecret {

@@ -33,6 +33,8 @@ pub(in crate::mirror) enum Choice {
 #[derive(Debug, Clone)]
 pub(in crate::mirror) struct Workload {
     pub namespace: String,
+    /// Kind and name, for example `Deployment` and `web`.
+    pub name: (String, String),
     /// Labels of its Pods.
     pub labels: Labels,
     pub is_passive: bool,
@@ -77,6 +79,9 @@ impl Choices {
     pub fn of(&self, kind: &str, object: &Value, uses: &Uses) -> Choice {
         if kind == "policy/poddisruptionbudgets" {
             return self.of_budget(object);
+        }
+        if kind == "keda.sh/scaledobjects" {
+            return self.of_scaler(object);
         }
         if !SCALABLE.contains(&kind) && kind != "apps/daemonsets" {
             return Choice::Open;
@@ -126,6 +131,19 @@ impl Choices {
             return Choice::Open;
         }
         Choice::LeftOut(left_out::PASSIVE_BUDGET)
+    }
+}
+
+impl Choices {
+    /// KEDA starts Pods of a workload with 0 replicas, unlike an autoscaler of Kubernetes (keda.sh `ScaledObjectSpec`,
+    /// `apis/keda/v1alpha1/scaledobject_types.go`).
+    fn of_scaler(&self, scaler: &Value) -> Choice {
+        let kind = text(scaler, "/spec/scaleTargetRef/kind");
+        let kind = if kind.is_empty() { "Deployment" } else { kind };
+        let name = (kind.to_string(), text(scaler, "/spec/scaleTargetRef/name").to_string());
+        let namespace = text(scaler, "/metadata/namespace");
+        let mut own = self.workloads.iter().filter(|one| one.namespace == namespace && one.name == name);
+        if own.any(|one| one.is_passive) { Choice::LeftOut(left_out::PASSIVE_SCALER) } else { Choice::Open }
     }
 }
 
@@ -222,10 +240,11 @@ mod tests {
     }
 
     #[test]
-    fn budget_of_passive_workloads_is_left_out() {
+    fn budget_and_scaler_of_passive_workloads_are_left_out() {
         let mut choices = choices();
         let workload = |app: &str, is_passive| Workload {
             namespace: "shop".to_string(),
+            name: ("Deployment".to_string(), app.to_string()),
             labels: [("app".to_string(), app.to_string()), ("all".to_string(), "1".to_string())].into(),
             is_passive,
         };
@@ -245,6 +264,17 @@ mod tests {
                 expected,
                 "{object}"
             );
+        }
+        let passive = Choice::LeftOut(left_out::PASSIVE_SCALER);
+        for (namespace, target, expected) in [
+            ("shop", json!({"name": "worker"}), passive),
+            ("shop", json!({"kind": "Deployment", "name": "worker"}), passive),
+            ("shop", json!({"kind": "StatefulSet", "name": "worker"}), Choice::Open),
+            ("shop", json!({"name": "web"}), Choice::Open),
+            ("pay", json!({"name": "worker"}), Choice::Open),
+        ] {
+            let scaler = json!({"metadata": {"namespace": namespace, "name": "s"}, "spec": {"scaleTargetRef": target}});
+            assert_eq!(choices.of("keda.sh/scaledobjects", &scaler, &Uses::default()), expected, "{scaler}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Names of kinds in the configuration.
 
+use crate::mirror::config::Config;
+
 /// The kind of an object.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::mirror) struct Kind<'a> {
@@ -14,6 +16,11 @@ pub(in crate::mirror) struct Kind<'a> {
 pub(in crate::mirror) fn is_kind(name: &str, kind: &Kind<'_>) -> bool {
     let (group, plural) = kind.resource.split_once('/').unwrap_or_default();
     name == kind.kind || name == plural || name.split_once('.') == Some((plural, group))
+}
+
+/// Returns whether the configuration excludes a kind. `resource`: `GROUP/PLURAL`.
+pub fn is_excluded(config: &Config, resource: &str, kind: &str) -> bool {
+    config.kinds.exclude.iter().any(|name| is_kind(name, &Kind { resource, kind }))
 }
 
 #[cfg(test)]

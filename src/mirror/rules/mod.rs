@@ -20,6 +20,7 @@ use serde_json::Value;
 pub(super) use choices::{Choice, Choices, Workload, pod_labels};
 pub(super) use images::{image_conflict, is_registry_prefix};
 pub(super) use json_patch::check_patch;
+pub use kind_names::is_excluded;
 pub(super) use kind_names::{Kind, is_kind};
 pub use pod_specs::{POD_SPECS, pod_spec_place};
 pub(super) use pull_secrets::{PULL_SECRET_TYPE, planned_pull_secret, pull_secret};

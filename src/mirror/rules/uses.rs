@@ -22,7 +22,7 @@ impl Uses {
     }
 
     /// Notes a finding about an object.
-    pub(super) fn note(&self, finding: String, object: String) {
+    pub(in crate::mirror) fn note(&self, finding: String, object: String) {
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         findings.entry(finding).or_default().insert(object);
     }
@@ -33,7 +33,7 @@ impl Uses {
     }
 
     /// Returns the findings for people, each with the number of its objects and the first of their names.
-    pub(super) fn findings(&self) -> Vec<String> {
+    pub(in crate::mirror) fn findings(&self) -> Vec<String> {
         let findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
         let told = |(finding, objects): (&String, &BTreeSet<String>)| {
             let named: Vec<&str> = objects.iter().take(MOST_NAMED).map(String::as_str).collect();

@@ -27,6 +27,12 @@ fn rules(config: &Config) -> Vec<Rule> {
     }
     let mut found =
         each("kinds.exclude", &config.kinds.exclude, "no kind of the source", |kind| format!("`{kind}`"));
+    found.extend(each(
+        "kinds.include",
+        &config.kinds.include,
+        "no custom resource of the source that is left out otherwise",
+        |kind| format!("`{kind}`"),
+    ));
     found.extend(each("images", &config.images, "no image", |rule| format!("from `{}`", rule.from)));
     found.extend(each("imagePaths", &config.image_paths, "no text", |rule| {
         format!("`{}` of `{}`", rule.path, rule.kind)

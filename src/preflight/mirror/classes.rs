@@ -1,5 +1,5 @@
 //! `classes`: whether the mirror has the classes that objects refer to, such as an IngressClass. Classes are cluster-scoped and
-//! are not copied.
+//! are not copied, except PriorityClasses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +15,7 @@ use k8s_openapi::{Metadata, Resource};
 use super::Mirror;
 use crate::inventory::pod_templates::Template;
 use crate::kube_api::accessors::{annotation, name, subject};
+use crate::mirror::rules::is_excluded;
 use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::all_of;
 
@@ -37,7 +38,15 @@ async fn read(input: &Mirror) -> Read<Judged> {
         input.target.objects::<RuntimeClass>(),
         input.target.objects::<StorageClass>()
     )?;
-    let there = Classes::default().with(&ingress).with(&priority).with(&runtime).with(&storage);
+    let mut there = Classes::default().with(&ingress).with(&priority).with(&runtime).with(&storage);
+    let missing = templates.iter().filter_map(|one| one.spec.priority_class_name.as_ref());
+    let is_missing = |name: &&String| !there.all.contains(&("PriorityClass", (*name).clone()));
+    if missing.filter(is_missing).count() > 0
+        && !is_excluded(&input.config, "scheduling.k8s.io/priorityclasses", "PriorityClass")
+    {
+        // `mirror apply` copies them.
+        there = there.with::<PriorityClass>(&input.source.reader.objects().await?);
+    }
     Ok(judge(&ingresses, templates, &sets, &claims, &source, &there))
 }
 

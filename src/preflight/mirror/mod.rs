@@ -9,6 +9,7 @@ mod mirror_nodes;
 mod mirror_rights;
 mod mirror_webhooks;
 mod namespaces;
+mod outside_owners;
 mod placement;
 mod planned_objects;
 mod pull_secrets;
@@ -37,6 +38,7 @@ pub const CHECKS: &[Check<Mirror>] = &[
     placement::CHECK,
     capacity::CHECK,
     fixed_addresses::CHECK,
+    outside_owners::CHECK,
     planned_objects::CHECK,
     shared::gitops::check("a GitOps controller changes the source while it is copied"),
     mirror_webhooks::CHECK,

@@ -41,7 +41,10 @@ async fn plan(
     config: Config,
 ) -> Result<Plan<mirror::Mirror>, Failure> {
     let ((ours, _), moved) = (created(mirror).await?, MovedCopies::new(&in_force(mirror).await?));
-    let options = MirrorOptions { namespaces, ours, moved, config, ..MirrorOptions::default() };
+    // The check `outside-owners` finds them.
+    let allows_equal_owners = true;
+    let options =
+        MirrorOptions { namespaces, ours, moved, config, allows_equal_owners, ..MirrorOptions::default() };
     MirrorReader::new(ReadOnly::new(source.clone()), ReadOnly::new(mirror.clone()), options).plan().await
 }
 
@@ -78,7 +81,7 @@ fn judge(plan: &Plan<mirror::Mirror>) -> Judged {
         })
         .collect();
     if !work.warnings.is_empty() {
-        parts.push(format!("the configuration: {}", first_few(&work.warnings)));
+        parts.push(format!("warnings: {}", first_few(&work.warnings)));
     }
     let remedy = "`netsurgeon mirror plan` with the same options shows every object with its reason";
     match parts.is_empty() {

@@ -281,8 +281,13 @@ async fn with_other_classes(pair: &Pair) {
     pair.comes_out("classes", "fail", &["IngressClass `edge` (Ingress `shop/web`)"]).await;
     api.create(&ingress_class()).await;
     api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/high").await;
+    // The copy brings this class along.
+    pair.comes_out("classes", "pass", &["2"]).await;
+    pair.source.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/high").await;
     pair.comes_out("classes", "fail", &["PriorityClass `high` (Deployment `shop/web`)"]).await;
-    api.create(&priority_class()).await;
+    for api in [api, &pair.source.api] {
+        api.create(&priority_class()).await;
+    }
     pair.comes_out("classes", "pass", &["2"]).await;
 }
 
