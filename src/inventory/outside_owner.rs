@@ -59,7 +59,7 @@ pub struct OwnerComparison {
 impl OwnerComparison {
     /// What helps.
     pub const REMEDY: &str = "give the controller of the mirror another name in this option; if both cannot meet, because they use other \
-                              DNS zones or other accounts: `--allow-equal-owners`";
+                              DNS zones or other accounts: `--equal-owners allow`";
 
     /// Compares the controllers of the source and of the mirror.
     pub fn of(source: &[OutsideOwner], mirror: &[OutsideOwner]) -> Self {
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    fn owner(name: &str, image: &str, args: Value) -> Option<OutsideOwner> {
+    fn owner(name: &str, image: &str, args: &Value) -> Option<OutsideOwner> {
         let container = json!({"name": "a", "image": image, "args": args});
         let spec = json!({"selector": {}, "template": {"spec": {"containers": [container]}}});
         let deployment = json!({"metadata": {"namespace": "dns", "name": name}, "spec": spec});
@@ -109,11 +109,11 @@ mod tests {
     #[test]
     fn equal_names_are_found() {
         let dns = |name: &str, id: &str| {
-            owner(name, "x/external-dns:1", json!([format!("--txt-owner-id={id}")])).unwrap()
+            owner(name, "x/external-dns:1", &json!([format!("--txt-owner-id={id}")])).unwrap()
         };
         let balancers =
-            |name: &str, args: Value| owner(name, "x/aws-load-balancer-controller:v2", args).unwrap();
-        assert_eq!(owner("web", "nginx", json!(["--cluster-name=blue"])), None);
+            |name: &str, args: Value| owner(name, "x/aws-load-balancer-controller:v2", &args).unwrap();
+        assert_eq!(owner("web", "nginx", &json!(["--cluster-name=blue"])), None);
         let source = [dns("one", "blue"), balancers("lbc", json!(["--cluster-name", "blue"]))];
         let equal = |mirror: &[OutsideOwner]| OwnerComparison::of(&source, mirror).equal;
         assert_eq!(

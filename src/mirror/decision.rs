@@ -142,7 +142,9 @@ impl Around {
         let rules = self.config.kinds.include.iter().enumerate();
         let matched: Vec<usize> =
             rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
-        matched.iter().for_each(|index| self.uses.mark("kinds.include", *index));
+        for index in &matched {
+            self.uses.mark("kinds.include", *index);
+        }
         !matched.is_empty()
     }
 

@@ -35,6 +35,16 @@ const KINDS_AT_ONCE: usize = 16;
 /// Number of dry runs at the same time. More are not faster: the API server needs about 2 ms of a processor for each.
 const DRY_RUNS_AT_ONCE: usize = 32;
 
+/// What happens if controllers of both clusters own things outside of them by the same name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EqualOwners {
+    /// There is no plan.
+    #[default]
+    Refuse,
+    /// The plan is made.
+    Allow,
+}
+
 /// What to copy, and how.
 #[derive(Debug, Clone, Default)]
 pub struct MirrorOptions {
@@ -52,8 +62,8 @@ pub struct MirrorOptions {
     pub config: Config,
     /// Whether objects of other clients are adopted.
     pub adopts: bool,
-    /// Whether controllers of both clusters can own things outside of them by the same name.
-    pub allows_equal_owners: bool,
+    /// What happens if controllers of both clusters own things outside of them by the same name.
+    pub equal_owners: EqualOwners,
     /// Whether the reader notes what each change changes ([`MirrorReader::diffs`]).
     pub with_diffs: bool,
 }
@@ -358,7 +368,7 @@ pub(super) async fn different(source: &ReadOnly, mirror: &ReadOnly) -> Result<(S
 impl MirrorReader {
     /// Refuses a plan if controllers of both clusters own things outside of them by the same name.
     async fn refuse_equal_owners(&self, uses: &Uses) -> Result<(), Failure> {
-        if self.options.allows_equal_owners {
+        if self.options.equal_owners == EqualOwners::Allow {
             return Ok(());
         }
         let deployments = Collection::new("apps/v1", "Deployment", None);

@@ -15,7 +15,7 @@ fn service(name: &str, selector: &Value) -> Value {
 }
 
 fn endpoints(name: &str) -> Value {
-    let subset = json!({"addresses": [{"ip": "192.0.2.10"}], "ports": [{"name": "https", "port": 443}]});
+    let subset = json!({"addresses": [{"ip": "192.0.2.10"}], "ports": [{"name": "https", "port": 443, "protocol": "TCP"}]});
     object("v1", "Endpoints", name, &json!({"subsets": [subset]}))
 }
 
@@ -109,9 +109,12 @@ async fn webhooks_are_copied_when_their_server_is_ready() {
     pair.run("verify --skip-readiness").expect(0);
 
     pair.mirror.api.delete(&object_path(&slice)).await;
-    let listed = pair.operation("list -o json").expect(0).json();
-    for one in listed["operations"].as_array().expect("operations") {
-        pair.run(&format!("teardown {} --yes", one["operation"].as_str().expect("an id"))).expect(0);
+    // The operations in the order of the message, which names the newest first.
+    let several = pair.run("teardown --yes").expect(2);
+    let ids: Vec<&str> = several.err.split('`').filter(|word| word.starts_with("mirror-")).collect();
+    assert_eq!(ids.len(), 2, "{}", several.err);
+    for id in ids {
+        pair.run(&format!("teardown {id} --yes")).expect(0);
     }
     pair.forget_all();
     assert_eq!(stored(&pair.mirror).await, before);
@@ -215,10 +218,46 @@ async fn equal_owners_outside_of_the_clusters_refuse_a_plan() {
     let words = format!("plan -n {NAMESPACE} -o json");
     let refused = pair.run(&words).expect(1);
     says(&refused.err, &["`shop/external-dns`", "`dns/external-dns`", "--txt-owner-id=blue", "DNS records"]);
-    says(&refused.err, &["another name", "--allow-equal-owners"]);
-    let allowed = pair.run(&format!("{words} --allow-equal-owners")).expect(0).json();
+    says(&refused.err, &["another name", "--equal-owners allow"]);
+    let allowed = pair.run(&format!("{words} --equal-owners allow")).expect(0).json();
     assert_eq!(actions(&allowed), actions(&planned));
     pair.mirror.api.delete(&object_path(&theirs)).await;
     pair.mirror.api.create(&dns("dns", "green")).await;
     assert_eq!(actions(&pair.plan("")), actions(&planned));
+}
+
+/// The API server accepts these workloads and refuses their Pods: no dry run shows it, and `verify` names the reason.
+#[tokio::test]
+async fn pods_that_the_mirror_refuses_are_explained() {
+    let pair = Pair::start(true).await;
+    for api in [&pair.source.api, &pair.mirror.api] {
+        api.create_namespace(NAMESPACE).await;
+    }
+    let of_cpu =
+        json!({"limits": [{"type": "Container", "max": {"cpu": "100m"}, "default": {"cpu": "50m"}}]});
+    pair.mirror.api.create(&object("v1", "LimitRange", "small", &json!({"spec": of_cpu}))).await;
+    let workload = |name: &str, pod: &Value| {
+        let template = json!({"metadata": {"labels": {"app": name}}, "spec": pod});
+        let spec = json!({"selector": {"matchLabels": {"app": name}}, "template": template});
+        object("apps/v1", "Deployment", name, &json!({"spec": spec}))
+    };
+    let container = |cpu: &str| json!([{"name": "a", "image": "b", "resources": {"requests": {"cpu": cpu}}}]);
+    let class = of_cluster("node.k8s.io/v1", "RuntimeClass", "gvisor", &json!({"handler": "runsc"}));
+    pair.source.api.create(&class).await;
+    pair.create(&[
+        service("all", &json!({"app": "large"})),
+        service("other", &json!({"app": "sandboxed"})),
+        workload("large", &json!({"containers": container("1")})),
+        workload("sandboxed", &json!({"runtimeClassName": "gvisor", "containers": container("10m")})),
+    ])
+    .await;
+    let planned = pair.run(&format!("plan -n {NAMESPACE} --save {} -o json", pair.plan)).expect(0);
+    says(&planned.err, &["no RuntimeClass `gvisor`", "Deployment shop/sandboxed"]);
+    pair.apply().expect(0);
+    wait_until("the controllers say why there are no Pods", PATIENCE, async || {
+        let found = pair.run("verify --wait 2").expect(3).out;
+        let reasons = ["maximum cpu usage per Container", "RuntimeClass \"gvisor\" not found"];
+        if reasons.iter().all(|reason| found.contains(reason)) { Ok(()) } else { Err(found) }
+    })
+    .await;
 }

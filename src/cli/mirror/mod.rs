@@ -20,7 +20,7 @@ use super::run_args::RunArgs;
 use super::{Context, Outcome};
 use crate::mirror::run::{MirrorSession, Ran};
 use crate::mirror::{DryRun, Entry, KIND, Mirror, Planned};
-use crate::operation::{Plan, Status};
+use crate::operation::{Listed, Plan, Status};
 use crate::session::{ClusterSession, Failure, give_up};
 use crate::words::counted;
 
@@ -155,19 +155,28 @@ async fn chosen(session: &ClusterSession, given: Option<&str>) -> Result<String,
     if let Some(id) = given {
         return Ok(id.to_string());
     }
-    let listed = session.listed(KIND).await?;
-    let is_there = |status: Status| !matches!(status, Status::RolledBack | Status::Removing);
-    let found: Vec<_> = listed.into_iter().filter(|one| is_there(one.summary.status)).collect();
-    match found.as_slice() {
+    match in_effect(session).await?.as_slice() {
         [one] => Ok(one.operation.clone()),
-        [] => Err(Failure::refused("the mirror has no copies of a mirror operation")
-            .hint("`netsurgeon operation list` lists the operations of a cluster")),
         more => {
             let list: Vec<String> = more.iter().map(|one| format!("`{}`", one.operation)).collect();
             Err(Failure::usage(format!("the mirror has several mirror operations: {}", list.join(", ")))
-                .hint("give the id of an operation; remove the newest first"))
+                .hint(
+                    "give the id of an operation; remove the newest first, which is the first of this list",
+                ))
         }
     }
+}
+
+/// Returns the operations of this kind that have not been rolled back, the newest first. Fails if there is none.
+async fn in_effect(session: &ClusterSession) -> Result<Vec<Listed>, Failure> {
+    let mut found = session.listed(KIND).await?;
+    found.retain(|one| !matches!(one.summary.status, Status::RolledBack | Status::Removing));
+    found.sort_by_key(|one| std::cmp::Reverse(one.summary.started));
+    if found.is_empty() {
+        return Err(Failure::refused("the mirror has no copies of a mirror operation")
+            .hint("`netsurgeon operation list` lists the operations of a cluster"));
+    }
+    Ok(found)
 }
 
 /// Returns a table of the objects. Objects that are the same are only counted.

@@ -17,7 +17,7 @@ use crate::mirror::config::Config;
 use crate::mirror::config_file::{SCHEMA, read_config};
 use crate::mirror::ledger::created;
 use crate::mirror::namespace_choice::chosen_namespaces;
-use crate::mirror::reader::{MirrorOptions, MirrorReader};
+use crate::mirror::reader::{EqualOwners, MirrorOptions, MirrorReader};
 use crate::session::{ExitKind, Failure};
 use crate::words::{and_more, pasted};
 
@@ -74,10 +74,10 @@ pub struct PlanArgs {
     /// What happens to an object of the mirror that no mirror operation created, and that differs from the copy
     #[arg(long, value_name = "ACTION", default_value = "conflict")]
     existing: Existing,
-    /// Plan although an ExternalDNS or an AWS load balancer controller has the same name in both clusters. Each can then delete what
-    /// the other has made outside of the clusters
-    #[arg(long)]
-    allow_equal_owners: bool,
+    /// What happens if an ExternalDNS or an AWS load balancer controller has the same name in both clusters: each can delete what the
+    /// other has made outside of the clusters
+    #[arg(long, value_name = "ACTION", default_value = "refuse")]
+    equal_owners: OnEqualOwners,
     /// Also show what each change changes, with values; of Secrets, only the names of fields. With `-o json`, prints this instead of the
     /// plan
     #[arg(long)]
@@ -98,6 +98,15 @@ enum Existing {
     Conflict,
     /// Its fields that differ are changed, and a teardown restores them; never of a Secret
     Adopt,
+}
+
+/// What happens if controllers of both clusters have the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnEqualOwners {
+    /// There is no plan
+    Refuse,
+    /// The plan is made, because they use other DNS zones or other accounts
+    Allow,
 }
 
 /// Runs the command.
@@ -127,7 +136,10 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
         moved,
         config,
         adopts: args.existing == Existing::Adopt,
-        allows_equal_owners: args.allow_equal_owners,
+        equal_owners: match args.equal_owners {
+            OnEqualOwners::Refuse => EqualOwners::Refuse,
+            OnEqualOwners::Allow => EqualOwners::Allow,
+        },
         with_diffs: args.diff,
     };
     let reader = MirrorReader::new(source, ReadOnly::new(mirror), options);

@@ -1,12 +1,13 @@
 //! `netsurgeon mirror verify`: compares the copies of a plan or an operation with the source and the mirror as they are now.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::chosen;
+use super::in_effect;
 use crate::cli::api::{KubeArgs, MirrorKubeArgs};
 use crate::cli::output::table;
 use crate::cli::{Context, Outcome};
@@ -32,7 +33,7 @@ Examples:
   netsurgeon mirror verify --plan plan.json --mirror-context green -o json \\
       | jq '.objects[] | select(.state != \"equal\")'")]
 pub struct VerifyArgs {
-    /// Id of the operation [default: the only mirror operation that was not rolled back]
+    /// Id of the operation [default: every mirror operation that was not rolled back; of the same namespaces, the newest]
     #[arg(value_name = "ID", conflicts_with = "plan")]
     operation: Option<String>,
     /// A saved plan
@@ -54,7 +55,8 @@ pub struct VerifyArgs {
 #[derive(Serialize)]
 struct VerifyOutput<'a> {
     version: u8,
-    digest: &'a str,
+    /// Digests of the plans.
+    digests: Vec<&'a str>,
     /// Number of copies that are equal and, if they have Pods, ready.
     equal: usize,
     /// Number of copies that are equal and whose Pods are not ready.
@@ -67,12 +69,14 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failur
     let of_mirror = args.mirror.required(&args.kube)?;
     let (source, mirror) = tokio::join!(args.kube.connect(), of_mirror.connect());
     let (source, mirror) = (source?, mirror?);
-    let plan: Plan<Mirror> = if let Some(path) = &args.plan {
-        Plan::read(path)?
+    let plans: Vec<Plan<Mirror>> = if let Some(path) = &args.plan {
+        vec![Plan::read(path)?]
     } else {
         let session = ClusterSession::open(context.ui(), mirror.clone(), Settings::default()).await?;
-        let id = chosen(&session, args.operation.as_deref()).await?;
-        session.read(&id).await?.plan
+        match &args.operation {
+            Some(id) => vec![session.read(id).await?.plan],
+            None => newest(&session).await?,
+        }
     };
     let moved = MovedCopies::new(&in_force(&mirror).await?);
     let clusters = (&ReadOnly::new(source), &ReadOnly::new(mirror));
@@ -82,16 +86,27 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failur
         patience: (!args.skip_readiness).then(|| Duration::from_secs(args.wait)),
     };
     let mut last = 0;
-    let waiting = |left: usize| {
+    let mut waiting = |left: usize| {
         if std::mem::replace(&mut last, left) != left {
             let workloads = counted(left, "workload is", "workloads are");
             context.output.progress(&format!("{workloads} not ready; waiting"));
         }
     };
-    let found = verify(clusters, &plan, comparison, waiting).await?;
+    let mut found: Vec<Verified> = Vec::new();
+    for plan in &plans {
+        let more = verify(clusters, plan, comparison, &mut waiting).await?;
+        let known: BTreeSet<String> = found.iter().map(|one| one.object.clone()).collect();
+        found.extend(more.into_iter().filter(|one| !known.contains(&one.object)));
+    }
     let equal = found.iter().filter(|one| one.state == CopyState::Equal).count();
     let not_ready = found.iter().filter(|one| one.state == CopyState::NotReady).count();
-    let shown = VerifyOutput { version: 1, digest: &plan.digest, equal, not_ready, objects: &found };
+    let shown = VerifyOutput {
+        version: 1,
+        digests: plans.iter().map(|plan| plan.digest.as_str()).collect(),
+        equal,
+        not_ready,
+        objects: &found,
+    };
     context.output.data(&shown, |_| describe(&found))?;
     let copies = equal.saturating_add(not_ready);
     context.output.progress(&format!("{copies} of {} copies are equal", found.len()));
@@ -101,6 +116,20 @@ pub async fn run(context: &Context, args: &VerifyArgs) -> Result<Outcome, Failur
         context.output.note("to wait until they are: the same command with `--wait 300`");
     }
     Ok(if equal == found.len() { Outcome::Done } else { Outcome::Findings })
+}
+
+/// Returns the plans of the operations that have not been rolled back, the newest first. A plan contains every object of its namespaces,
+/// so an older plan of the same namespaces is not needed.
+async fn newest(session: &ClusterSession) -> Result<Vec<Plan<Mirror>>, Failure> {
+    let mut plans: Vec<Plan<Mirror>> = Vec::new();
+    for listed in in_effect(session).await? {
+        let plan = session.read::<Mirror>(&listed.operation).await?.plan;
+        let is_known = |name: &String| plans.iter().any(|plan| plan.work.namespaces.contains(name));
+        if !plan.work.namespaces.iter().all(is_known) {
+            plans.push(plan);
+        }
+    }
+    Ok(plans)
 }
 
 /// Returns a table of the copies that are not equal.

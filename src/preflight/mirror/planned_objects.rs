@@ -9,7 +9,7 @@ use crate::mirror::activation::ledger::in_force;
 use crate::mirror::config::Config;
 use crate::mirror::ledger::created;
 use crate::mirror::namespace_choice::is_copied;
-use crate::mirror::reader::{MirrorOptions, MirrorReader};
+use crate::mirror::reader::{EqualOwners, MirrorOptions, MirrorReader};
 use crate::mirror::{self, DryRun, Entry, Planned};
 use crate::operation::Plan;
 use crate::preflight::{Check, Judged, Read, Source, first_few};
@@ -42,9 +42,8 @@ async fn plan(
 ) -> Result<Plan<mirror::Mirror>, Failure> {
     let ((ours, _), moved) = (created(mirror).await?, MovedCopies::new(&in_force(mirror).await?));
     // The check `outside-owners` finds them.
-    let allows_equal_owners = true;
-    let options =
-        MirrorOptions { namespaces, ours, moved, config, allows_equal_owners, ..MirrorOptions::default() };
+    let equal_owners = EqualOwners::Allow;
+    let options = MirrorOptions { namespaces, ours, moved, config, equal_owners, ..MirrorOptions::default() };
     MirrorReader::new(ReadOnly::new(source.clone()), ReadOnly::new(mirror.clone()), options).plan().await
 }
 
