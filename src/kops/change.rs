@@ -179,6 +179,12 @@ impl<'s, 'f> Changer<'s, 'f> {
         let value = document.scalar(field).filter(|value| !value.is_empty());
         match rule.treatment {
             Treatment::Name => self.rename(document, field, rule),
+            Treatment::NameOrWarn(text) => {
+                if let Some(value) = value.filter(|value| !self.is_named(value)) {
+                    self.warn(document, field, format!("it stays `{value}`: {text}"));
+                }
+                self.rename(document, field, rule);
+            }
             Treatment::NameOr(demand) => {
                 if let Some(value) = value
                     && !self.is_named(value)

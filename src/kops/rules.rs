@@ -30,6 +30,8 @@ pub enum Treatment {
     Name,
     /// As [`Treatment::Name`]. A value without the name of the source must be given.
     NameOr(Demand),
+    /// As [`Treatment::Name`]. A value without the name of the source stays, and the text says what that means.
+    NameOrWarn(&'static str),
     /// The value must be given.
     Given(Demand),
     /// The value must be given, unless the mirror is in the VPC of the source.
@@ -139,7 +141,8 @@ pub const RULES: &[Rule] = &[
         Treatment::NameOr(demand("the internal DNS name of the mirror's API", "api.internal.{name}")), Old::Id,
         "kOps would point the internal name of the source's API to the mirror"),
     row(On::Cluster, &["spec.additionalSans[]", "spec.api.additionalSANs[]"],
-        Treatment::Name, Old::Plain, "the certificate of the mirror's API has the names of the mirror"),
+        Treatment::NameOrWarn("the certificate of the mirror's API covers it, which is needed only if this name will point to the mirror"),
+        Old::Plain, "the certificate of the mirror's API has the names of the mirror"),
     row(On::Cluster, &["spec.topology.bastion.bastionPublicName", "spec.networking.topology.bastion.publicName"],
         Treatment::NameOr(demand("the DNS name of the mirror's bastion", "bastion.{name}")), Old::Id,
         "kOps would point the name of the source's bastion to the mirror"),
