@@ -155,6 +155,8 @@ impl<'s, 'f> Changer<'s, 'f> {
         if let Some(given) = self.settings.take(&names).map(str::to_string) {
             self.note_old(document, field, rule);
             self.set(document, field, &given, rule.reason);
+        } else if value.is_none() && document.parsed.yaml.scalar(field.node).is_some() {
+            // Nothing is written there.
         } else if self.is_removal(rule, value) {
             self.note_old(document, field, rule);
             self.remove(document, field, rule.reason);

@@ -205,6 +205,9 @@ pub(super) fn check_versions(changer: &mut Changer<'_, '_>) {
             matches!(field.segments.as_slice(), [spec, labels, _] if spec.text == "spec" && labels.text == "cloudLabels")
         };
         for field in document.fields.iter().filter(is_label) {
+            if changer.is_removed(document, field) {
+                continue;
+            }
             let key = field.segments.last().map(|last| last.text.as_str()).unwrap_or_default();
             let is_reserved = |name: &&str| key == *name || (name.ends_with('/') && key.starts_with(*name));
             if RESERVED.iter().any(|name| is_reserved(&name)) {

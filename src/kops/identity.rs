@@ -76,7 +76,7 @@ impl OldTexts {
 
     /// Adds a new text.
     pub fn note_new(&mut self, text: &str) {
-        self.new.push(text.to_string());
+        self.new.push(text.to_ascii_lowercase());
     }
 
     /// Returns the texts of the source that a text contains, in order. A hit within a longer hit does not count.
@@ -85,14 +85,17 @@ impl OldTexts {
         let mut found: Vec<(Range<usize>, &OldText)> = Vec::new();
         for old in &self.texts {
             let low = old.text.to_ascii_lowercase();
+            let all = occurrences(&text, &low);
+            if all.is_empty() {
+                continue;
+            }
             let longer: Vec<Range<usize>> = self
                 .new
                 .iter()
-                .map(|new| new.to_ascii_lowercase())
                 .filter(|new| new.len() > low.len() && new.contains(&low))
-                .flat_map(|new| occurrences(&text, &new))
+                .flat_map(|new| occurrences(&text, new))
                 .collect();
-            let hits = occurrences(&text, &low).into_iter().filter(|hit| {
+            let hits = all.into_iter().filter(|hit| {
                 is_bounded(&text, hit) && !longer.iter().any(|new| new.start <= hit.start && hit.end <= new.end)
             });
             found.extend(hits.map(|hit| (hit, old)));

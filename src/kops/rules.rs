@@ -105,7 +105,10 @@ pub const RULES: &[Rule] = &[
         "it contains the whole object of the source"),
     row(On::All, &["status"], Treatment::Removed, Old::Plain, "it is the state of the source"),
     // Stores.
-    row(On::Cluster, &["spec.configBase", "spec.configStore.base", "spec.configStore"],
+    row(On::Cluster, &["spec.configBase", "spec.configStore.base"],
+        Treatment::NameOr(demand("the folder of the mirror in a state store", "s3://STATE-STORE/{name}")), Old::Store,
+        "with the same path, kOps would change the state of the source"),
+    row(On::Cluster, &["spec.configStore"],
         Treatment::NameOr(demand("the folder of the mirror in a state store", "s3://STATE-STORE/{name}")), Old::Store,
         "with the same path, kOps would change the state of the source"),
     row(On::Cluster, &["spec.keyStore", "spec.configStore.keypairs"],
@@ -115,7 +118,7 @@ pub const RULES: &[Rule] = &[
         Treatment::NameOr(demand("the folder for the secrets of the mirror", "s3://STATE-STORE/{name}/secrets")), Old::Store,
         "with the same path, both clusters would change the same secrets"),
     row(On::Cluster, &["spec.etcdClusters[].backups.backupStore"],
-        Treatment::NameOr(demand("the folder for the etcd backups of the mirror", "s3://STATE-STORE/{name}/backups/etcd/main")), Old::Store,
+        Treatment::NameOr(demand("the folder for the etcd backups of the mirror", "s3://STATE-STORE/{name}/backups/etcd/ETCD-NAME")), Old::Store,
         "etcd-manager reads restore commands in this folder, and would write backups over those of the source"),
     // Tokens of ServiceAccounts.
     row(On::Cluster, &["spec.serviceAccountIssuerDiscovery.discoveryStore"],

@@ -95,7 +95,9 @@ impl<'y> YamlEdit<'y> {
     pub fn rewrite(&mut self, node: Node, change: &dyn Fn(&str) -> String) -> Result<(), YamlError> {
         let Some(value) = self.yaml.scalar(node) else { return Ok(()) };
         let wanted = change(value);
-        let place = self.yaml.place(node);
+        let mut place = self.yaml.place(node);
+        // The place of a block scalar reaches to the next key, which can have a patch of its own.
+        place.end = self.end(node).max(place.start);
         let source = self.yaml.text().get(place.clone()).unwrap_or_default();
         let candidate = change(source);
         let notation = self.yaml.notation(node);
@@ -146,7 +148,10 @@ impl<'y> YamlEdit<'y> {
         }
         self.insert(&cuts);
         self.patches.retain(|(place, _)| {
-            !cuts.iter().any(|(cut, _)| cut.start <= place.start && place.end <= cut.end && !cut.is_empty())
+            let is_in = |cut: &Range<usize>| {
+                cut.start <= place.start && place.end <= cut.end && place.start < cut.end
+            };
+            !cuts.iter().any(|(cut, _)| is_in(cut))
         });
         self.patches.extend(cuts);
         self.patches.sort_by_key(|(place, _)| (place.start, place.end));
@@ -209,10 +214,7 @@ impl<'y> YamlEdit<'y> {
             return;
         }
         let Some(kept) = parts.iter().position(|(key, _)| !self.removed.contains(key)) else {
-            let place = self.yaml.place(node);
-            let empty = if self.yaml.is_map(node) { "{}" } else { "[]" };
-            let start = self.block_start(node, place.start);
-            cuts.push((start..self.end(node), empty.to_string()));
+            cuts.push(self.emptied(node));
             return;
         };
         let is_flow = self.yaml.notation(node) == Notation::Flow;
@@ -239,10 +241,19 @@ impl<'y> YamlEdit<'y> {
         }
     }
 
-    /// Returns where a list or a map starts, with the dash of its first item.
-    fn block_start(&self, node: Node, start: usize) -> usize {
-        let is_list = !self.yaml.is_map(node) && self.yaml.notation(node) == Notation::Indented;
-        if is_list { self.part_start(node, self.yaml.items(node).first().copied().unwrap_or(node)) } else { start }
+    /// Returns the patch that leaves nothing of a list or a map.
+    fn emptied(&self, node: Node) -> (Range<usize>, String) {
+        let empty = if self.yaml.is_map(node) { "{}" } else { "[]" };
+        let (start, end) = (self.yaml.place(node).start, self.end(node));
+        if self.yaml.notation(node) == Notation::Flow {
+            return (start..end, empty.to_string());
+        }
+        let first = self.yaml.items(node).first().copied();
+        let start = first.map_or(start, |first| self.part_start(node, first));
+        let before = self.yaml.text().get(..start).unwrap_or_default().trim_end().len();
+        let is_comment = self.yaml.comments().iter().any(|comment| comment.start < before && before <= comment.end);
+        // An item of a list can have the column of the key above, where brackets are not allowed.
+        if is_comment { (start..end, format!("  {empty}")) } else { (before..end, format!(" {empty}")) }
     }
 
     /// Returns where an entry or an item starts. An item of an indented list starts with its dash.
@@ -418,7 +429,7 @@ mod tests {
                 .replace("- id: subnet-1\n    name", "- name")
                 .replace("    egress: nat-1\n", "")
                 .replace(", id: subnet-2", "")
-                .replace("    key: value\n", "    {}\n");
+                .replace("only:\n    key: value\n", "only: {}\n");
             assert_eq!(after.text, expected.replace('\n', line_end));
         }
     }
