@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::field::{FieldNode, matched, rendered};
 use super::identity::{OldTexts, aws_ids};
 use super::outcome::{Change, Finding, Missing, Refusal, Specification};
-use super::rules::{Demand, Old, On, RULES, Rule, Treatment};
+use super::rule::{Demand, Old, On, Rule, Treatment};
+use super::rules::RULES;
 use super::setting::{REMOVE, Settings};
 use super::source::{Document, Kind, Place, Sources};
 use super::{KopsError, Request, decision, features, name, network, remnant, replacement};
@@ -65,14 +66,16 @@ pub(super) fn mirror(sources: &Sources<'_>, request: &Request) -> Result<Specifi
             }
         }
     }
-    let (kept, left) = remnant::search(sources, &files, &remnant::Search { olds: &olds, exempt: &exempt, request });
+    let (kept, left) =
+        remnant::search(sources, &files, &remnant::Search { olds: &olds, exempt: &exempt, request });
     let (mut ranges, remnants) = remnant::split(left);
     refusal.remnants = remnants;
     if !refusal.is_empty() {
         return Err(KopsError::Refused(Box::new(refusal)));
     }
     warnings.append(&mut ranges);
-    let texts = files.into_iter().zip(&sources.files).map(|(edited, parsed)| (parsed.file.name.clone(), edited.text));
+    let texts =
+        files.into_iter().zip(&sources.files).map(|(edited, parsed)| (parsed.file.name.clone(), edited.text));
     let files: Vec<(String, String)> = texts.collect();
     let mut changes = changes;
     changes.sort_by_key(|change| {
@@ -287,12 +290,7 @@ impl<'s, 'f> Changer<'s, 'f> {
         self.record(document, field, (from, None), reason);
     }
 
-    fn report(
-        &mut self,
-        document: &Document<'f>,
-        field: &FieldNode,
-        result: Option<Result<(), YamlError>>,
-    ) {
+    fn report(&mut self, document: &Document<'f>, field: &FieldNode, result: Option<Result<(), YamlError>>) {
         if let Some(Err(error)) = result {
             self.refuse(document, field, error.to_string());
         }
@@ -362,13 +360,17 @@ impl<'s, 'f> Changer<'s, 'f> {
     fn apply_other_settings(&mut self) {
         let sources = self.sources;
         for (name, value) in self.settings.unused() {
-            let mut all = sources.documents().flat_map(|document| document.fields.iter().map(move |field| (document, field)));
+            let mut all = sources
+                .documents()
+                .flat_map(|document| document.fields.iter().map(move |field| (document, field)));
             if let Some((document, field)) = all.find(|(_, field)| field.path == name) {
                 if !self.is_done(document, field) {
                     self.set(document, field, &value, "it is given with `--set`");
                 }
             } else if !sources.documents().any(|document| self.add(document, &name, &value)) {
-                let text = format!("`--set`: the source has no field `{name}`, and no row of the table allows to add it");
+                let text = format!(
+                    "`--set`: the source has no field `{name}`, and no row of the table allows to add it"
+                );
                 self.refusal.arguments.push(text);
             }
         }
@@ -379,7 +381,8 @@ impl<'s, 'f> Changer<'s, 'f> {
         let parents = document.fields.iter().filter(|field| document.parsed.yaml.is_map(field.node));
         for parent in parents.collect::<Vec<_>>() {
             for rule in RULES {
-                let Some(pattern) = rule.paths.get(usize::from(document.is_newer && rule.paths.len() > 1)) else {
+                let Some(pattern) = rule.paths.get(usize::from(document.is_newer && rule.paths.len() > 1))
+                else {
                     continue;
                 };
                 let Some((above, key)) = pattern.rsplit_once('.') else { continue };
@@ -398,7 +401,13 @@ impl<'s, 'f> Changer<'s, 'f> {
     }
 
     /// Adds an entry to a map. `value` is YAML on one line.
-    pub fn add_entry(&mut self, document: &Document<'f>, parent: &FieldNode, entry: (&str, &str), reason: &str) {
+    pub fn add_entry(
+        &mut self,
+        document: &Document<'f>,
+        parent: &FieldNode,
+        entry: (&str, &str),
+        reason: &str,
+    ) {
         if let Some(edit) = self.edit(document) {
             edit.add(parent.node, entry.0, entry.1);
         }

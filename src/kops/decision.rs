@@ -1,9 +1,9 @@
 //! What only a person can decide or do, in the order of the work.
 
+use super::outcome::Decision;
 use super::setting::{REMOVE, Settings};
 use super::source::{Kind, Sources};
 use super::{Request, name};
-use super::outcome::Decision;
 
 /// Returns the decisions.
 pub(super) fn decisions(sources: &Sources<'_>, request: &Request, settings: &Settings) -> Vec<Decision> {
@@ -107,20 +107,39 @@ fn load_balancers(sources: &Sources<'_>) -> Vec<Decision> {
         .map(|group| group.name.as_str())
         .collect();
     if !with.is_empty() {
-        let reason = format!("the groups {} had load balancers of their own: create new ones, and attach them", with.join(", "));
+        let reason = format!(
+            "the groups {} had load balancers of their own: create new ones, and attach them",
+            with.join(", ")
+        );
         found.push(decision("load balancers", reason, Vec::new()));
     }
     let addresses = sources.cluster.fields.iter().any(|field| {
-        field.segments.last().is_some_and(|last| matches!(last.text.as_str(), "allocationId" | "allocationID"))
+        field
+            .segments
+            .last()
+            .is_some_and(|last| matches!(last.text.as_str(), "allocationId" | "allocationID"))
     });
     if addresses {
-        let reason = "the API of the source has Elastic IPs: allocate others if clients allow only fixed addresses";
-        found.push(decision("addresses of the API", reason.to_string(), vec!["aws ec2 allocate-address".to_string()]));
+        let reason =
+            "the API of the source has Elastic IPs: allocate others if clients allow only fixed addresses";
+        found.push(decision(
+            "addresses of the API",
+            reason.to_string(),
+            vec!["aws ec2 allocate-address".to_string()],
+        ));
     }
-    let gateways = sources.cluster.fields.iter().any(|field| field.segments.last().is_some_and(|last| last.text == "egress"));
+    let gateways = sources
+        .cluster
+        .fields
+        .iter()
+        .any(|field| field.segments.last().is_some_and(|last| last.text == "egress"));
     if gateways {
         let reason = "the mirror leaves its VPC through other addresses: third parties that allow those of the source must allow them too";
-        found.push(decision("outgoing addresses", reason.to_string(), vec!["aws ec2 describe-nat-gateways".to_string()]));
+        found.push(decision(
+            "outgoing addresses",
+            reason.to_string(),
+            vec!["aws ec2 describe-nat-gateways".to_string()],
+        ));
     }
     found
 }
@@ -155,8 +174,10 @@ fn permissions(sources: &Sources<'_>, request: &Request) -> Vec<Decision> {
     found.push(decision("security groups", reason.to_string(), vec![command]));
     let long = name::long_roles(&request.name);
     if !long.is_empty() {
-        let reason =
-            format!("an IAM role has at most 64 characters, so kOps shortens these names and adds a hash: {}", long.join(", "));
+        let reason = format!(
+            "an IAM role has at most 64 characters, so kOps shortens these names and adds a hash: {}",
+            long.join(", ")
+        );
         found.push(decision("names of IAM roles", reason, Vec::new()));
     }
     found
@@ -167,7 +188,9 @@ fn network_plugin(sources: &Sources<'_>, settings: &Settings) -> Option<Decision
     let _ = sources;
     Some(decision(
         "network plug-in",
-        format!("`{name}` starts with the defaults of kOps: check MTU, encryption, kube-proxy, and the network policies"),
+        format!(
+            "`{name}` starts with the defaults of kOps: check MTU, encryption, kube-proxy, and the network policies"
+        ),
         vec![format!("netsurgeon preflight cni --to {name}")],
     ))
 }

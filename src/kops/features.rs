@@ -2,7 +2,7 @@
 
 use super::change::Changer;
 use super::field::FieldNode;
-use super::rules::Demand;
+use super::rule::Demand;
 use super::source::Document;
 
 /// A network plug-in of kOps: its key in `networking`, in both spellings.
@@ -44,13 +44,16 @@ pub(super) fn change_network_plugin(changer: &mut Changer<'_, '_>) {
     let find = |name: &str| PLUGINS.iter().find(|one| one.key == name || one.newer.to_lowercase() == name);
     let present: Vec<(&FieldNode, &Plugin)> = PLUGINS
         .iter()
-        .filter_map(|one| Some((cluster.spec(&["networking", if cluster.is_newer { one.newer } else { one.key }])?, one)))
+        .filter_map(|one| {
+            Some((cluster.spec(&["networking", if cluster.is_newer { one.newer } else { one.key }])?, one))
+        })
         .collect();
     let wanted = match given.as_deref().map(|name| (name, find(name))) {
         None => None,
         Some((_, Some(one))) if one.removed.is_none() => Some(one),
         Some((name, _)) => {
-            let known: Vec<&str> = PLUGINS.iter().filter(|one| one.removed.is_none()).map(|one| one.key).collect();
+            let known: Vec<&str> =
+                PLUGINS.iter().filter(|one| one.removed.is_none()).map(|one| one.key).collect();
             let text = format!("`--set networking={name}`: expected one of {}", known.join(", "));
             return changer.refusal.arguments.push(text);
         }
@@ -80,15 +83,19 @@ pub(super) fn change_network_plugin(changer: &mut Changer<'_, '_>) {
             if let Some(parent) = parent.filter(|field| cluster.parsed.yaml.is_map(field.node)) {
                 changer.add_entry(cluster, parent, (key_of(new), "{}"), reason);
             } else if let Some(spec) = spec() {
-                changer.add_entry(cluster, spec, ("networking", &format!("{{{}: {{}}}}", key_of(new))), reason);
+                changer.add_entry(
+                    cluster,
+                    spec,
+                    ("networking", &format!("{{{}: {{}}}}", key_of(new))),
+                    reason,
+                );
             }
         }
         _ => {}
     }
 }
 
-const DNS: Demand =
-    Demand { what: "the DNS of the mirror: `none`, `public` or `private`", example: "none" };
+const DNS: Demand = Demand { what: "the DNS of the mirror: `none`, `public` or `private`", example: "none" };
 
 /// Applies `--set dns=`, and checks what the DNS of the mirror requires of its name.
 pub(super) fn change_dns(changer: &mut Changer<'_, '_>) {
@@ -127,16 +134,25 @@ pub(super) fn change_dns(changer: &mut Changer<'_, '_>) {
         return;
     }
     if name.ends_with(".k8s.local") {
-        let text = format!("`--name`: `{name}` means gossip DNS, which kOps 1.37 no longer has; add `--set dns=none`, or choose another name");
+        let text = format!(
+            "`--name`: `{name}` means gossip DNS, which kOps 1.37 no longer has; add `--set dns=none`, or choose another name"
+        );
         changer.refusal.arguments.push(text);
     } else if !name.contains('.') {
-        let text = format!("`--name`: `{name}` is not fully qualified; kOps requires a name in a DNS zone, or `--set dns=none`");
+        let text = format!(
+            "`--name`: `{name}` is not fully qualified; kOps requires a name in a DNS zone, or `--set dns=none`"
+        );
         changer.refusal.arguments.push(text);
     }
     check_zone(changer, cluster, &name);
 }
 
-fn set_dns<'f>(changer: &mut Changer<'_, 'f>, cluster: &Document<'f>, field: Option<&FieldNode>, wanted: &str) {
+fn set_dns<'f>(
+    changer: &mut Changer<'_, 'f>,
+    cluster: &Document<'f>,
+    field: Option<&FieldNode>,
+    wanted: &str,
+) {
     let reason = "where kOps publishes the names of the mirror";
     if let Some(field) = field {
         return changer.set(cluster, field, wanted, reason);
@@ -144,11 +160,17 @@ fn set_dns<'f>(changer: &mut Changer<'_, 'f>, cluster: &Document<'f>, field: Opt
     let (parents, nested): ([&[&str]; 3], [String; 3]) = if cluster.is_newer {
         let of_topology = format!("dns: {wanted}");
         let of_networking = format!("topology: {{{of_topology}}}");
-        ([&["networking", "topology"], &["networking"], &[]], [of_topology, of_networking.clone(), format!("networking: {{{of_networking}}}")])
+        (
+            [&["networking", "topology"], &["networking"], &[]],
+            [of_topology, of_networking.clone(), format!("networking: {{{of_networking}}}")],
+        )
     } else {
         let of_dns = format!("type: {wanted}");
         let of_topology = format!("dns: {{{of_dns}}}");
-        ([&["topology", "dns"], &["topology"], &[]], [of_dns, of_topology.clone(), format!("topology: {{{of_topology}}}")])
+        (
+            [&["topology", "dns"], &["topology"], &[]],
+            [of_dns, of_topology.clone(), format!("topology: {{{of_topology}}}")],
+        )
     };
     for (path, entry) in parents.into_iter().zip(nested) {
         let parent = cluster.spec(path).filter(|field| cluster.parsed.yaml.is_map(field.node));
@@ -176,7 +198,8 @@ fn check_zone<'f>(changer: &mut Changer<'_, 'f>, cluster: &Document<'f>, name: &
 const OLDEST: u32 = 32;
 
 /// Tags that kOps sets itself, and refuses in `cloudLabels` (`validateCloudLabels`).
-const RESERVED: [&str; 5] = ["Name", "KubernetesCluster", "kubernetes.io/cluster/", "k8s.io/role/", "kops.k8s.io/"];
+const RESERVED: [&str; 5] =
+    ["Name", "KubernetesCluster", "kubernetes.io/cluster/", "k8s.io/role/", "kops.k8s.io/"];
 
 /// Warns of versions and tags that current versions of kOps refuse.
 pub(super) fn check_versions(changer: &mut Changer<'_, '_>) {
@@ -201,9 +224,7 @@ pub(super) fn check_versions(changer: &mut Changer<'_, '_>) {
         changer.warn(cluster, field, text.to_string());
     }
     for document in sources.documents() {
-        let is_label = |field: &&FieldNode| {
-            matches!(field.segments.as_slice(), [spec, labels, _] if spec.text == "spec" && labels.text == "cloudLabels")
-        };
+        let is_label = |field: &&FieldNode| matches!(field.segments.as_slice(), [spec, labels, _] if spec.text == "spec" && labels.text == "cloudLabels");
         for field in document.fields.iter().filter(is_label) {
             if changer.is_removed(document, field) {
                 continue;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::rules::Old;
+use super::rule::Old;
 
 /// A text that identifies the source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +96,8 @@ impl OldTexts {
                 .flat_map(|new| occurrences(&text, new))
                 .collect();
             let hits = all.into_iter().filter(|hit| {
-                is_bounded(&text, hit) && !longer.iter().any(|new| new.start <= hit.start && hit.end <= new.end)
+                is_bounded(&text, hit)
+                    && !longer.iter().any(|new| new.start <= hit.start && hit.end <= new.end)
             });
             found.extend(hits.map(|hit| (hit, old)));
         }
@@ -127,15 +128,17 @@ fn is_bounded(text: &str, hit: &Range<usize>) -> bool {
     let neighbours = |at: usize| {
         let before = text.get(..at).and_then(|before| before.chars().next_back());
         let after = text.get(at..).and_then(|after| after.chars().next());
-        before.zip(after).is_some_and(|(before, after)| before.is_ascii_alphanumeric() && after.is_ascii_alphanumeric())
+        before
+            .zip(after)
+            .is_some_and(|(before, after)| before.is_ascii_alphanumeric() && after.is_ascii_alphanumeric())
     };
     !neighbours(hit.start) && !neighbours(hit.end)
 }
 
 /// Resources of AWS that belong to one VPC, or to one cluster.
 const RESOURCES: [&str; 16] = [
-    "acl", "eigw", "eipalloc", "eipassoc", "eni", "i", "igw", "lt", "nat", "pcx", "rtb", "sg", "subnet", "vgw", "vpc",
-    "vpce",
+    "acl", "eigw", "eipalloc", "eipassoc", "eni", "i", "igw", "lt", "nat", "pcx", "rtb", "sg", "subnet",
+    "vgw", "vpc", "vpce",
 ];
 
 /// Returns all ids of such resources in a text.
@@ -158,7 +161,10 @@ mod tests {
     #[test]
     fn ids_are_found_in_any_text() {
         let text = "x: vpc-0123456789abcdef0, [subnet-12345678] arn:aws:ec2::1:eipalloc/eipalloc-0123abcd ami-12345678 sg-none\n";
-        assert_eq!(Vec::from_iter(aws_ids(text)), ["eipalloc-0123abcd", "subnet-12345678", "vpc-0123456789abcdef0"]);
+        assert_eq!(
+            Vec::from_iter(aws_ids(text)),
+            ["eipalloc-0123abcd", "subnet-12345678", "vpc-0123456789abcdef0"]
+        );
     }
 
     #[test]
@@ -171,10 +177,16 @@ mod tests {
             texts.hits(text).into_iter().map(|(hit, _)| text[hit].to_string()).collect()
         };
         assert_eq!(found("api.Blue.example.com"), ["Blue.example.com"]);
-        assert_eq!(found("new.blue.example.com api.new.blue.example.com new-blue-example-com"), Vec::<String>::new());
+        assert_eq!(
+            found("new.blue.example.com api.new.blue.example.com new-blue-example-com"),
+            Vec::<String>::new()
+        );
         assert_eq!(found("darkblue.example.com blue.example.community"), Vec::<String>::new());
         assert_eq!(found("arn:aws:s3:::state/blue.example.com/*"), ["state/blue.example.com"]);
-        assert_eq!(found("https://oidc.s3.amazonaws.com arn:aws:s3:::oidc s3://oidc/x"), ["//oidc.", "s3:::oidc", "s3://oidc"]);
+        assert_eq!(
+            found("https://oidc.s3.amazonaws.com arn:aws:s3:::oidc s3://oidc/x"),
+            ["//oidc.", "s3:::oidc", "s3://oidc"]
+        );
         assert_eq!(found("api-blue-example-com-1a2b 10.0.0.0/16"), ["blue-example-com", "10.0.0.0/16"]);
     }
 }

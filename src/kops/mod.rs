@@ -19,6 +19,7 @@ mod network;
 pub mod outcome;
 mod remnant;
 mod replacement;
+pub mod rule;
 pub mod rules;
 mod setting;
 mod source;

@@ -67,7 +67,9 @@ mod tests {
         ] {
             assert_eq!(renamed(text), expected);
         }
-        for text in ["darkblue.example.com", "blue.example.community", "blue.example.com.au", "my-blue.example.com"] {
+        for text in
+            ["darkblue.example.com", "blue.example.community", "blue.example.com.au", "my-blue.example.com"]
+        {
             assert_eq!(renamed(text), text);
         }
     }

@@ -21,27 +21,38 @@ pub(super) fn check(changer: &mut Changer<'_, '_>) {
     let new = |suffix: &str| ranges(changer, cluster, suffix, true);
     let (mut vpc, subnets) = (new("networkCIDR"), new(".cidr"));
     vpc.0.extend(new("additionalNetworkCIDRs").0);
-    let (old_vpc, old_subnets) = (ranges(changer, cluster, "networkCIDR", false).0, ranges(changer, cluster, ".cidr", false).0);
+    let (old_vpc, old_subnets) =
+        (ranges(changer, cluster, "networkCIDR", false).0, ranges(changer, cluster, ".cidr", false).0);
     let mut refused: Vec<Finding> = vpc.1.into_iter().chain(subnets.1).collect();
     let (vpc, subnets) = (vpc.0, subnets.0);
     for (number, subnet) in subnets.iter().enumerate() {
         if !vpc.is_empty() && !vpc.iter().any(|one| contains(one.network, subnet.network)) {
             let list: Vec<String> = vpc.iter().map(|one| format!("`{}`", one.network)).collect();
-            refused.push(finding(subnet, format!("`{}` is not in {} of the mirror's VPC", subnet.network, list.join(", "))));
+            refused.push(finding(
+                subnet,
+                format!("`{}` is not in {} of the mirror's VPC", subnet.network, list.join(", ")),
+            ));
         }
-        if let Some(other) = subnets.iter().take(number).find(|other| overlap(other.network, subnet.network)) {
+        if let Some(other) = subnets.iter().take(number).find(|other| overlap(other.network, subnet.network))
+        {
             refused.push(finding(subnet, format!("`{}` overlaps with `{}`", subnet.network, other.field)));
         }
         let old = old_subnets.iter().find(|old| overlap(old.network, subnet.network));
         if let Some(old) = old.filter(|_| changer.request.same_vpc && !is_shared(changer, &subnet.field)) {
-            let text = format!("`{}` overlaps with `{}`, which the source has in the same VPC", subnet.network, old.field);
+            let text = format!(
+                "`{}` overlaps with `{}`, which the source has in the same VPC",
+                subnet.network, old.field
+            );
             refused.push(finding(subnet, text));
         }
     }
     let mut warnings = Vec::new();
     for (one, old) in vpc.iter().flat_map(|one| old_vpc.iter().map(move |old| (one, old))) {
         if !changer.request.same_vpc && overlap(one.network, old.network) {
-            let text = format!("`{}` overlaps with `{}` of the source, so the VPCs cannot be peered", one.network, old.network);
+            let text = format!(
+                "`{}` overlaps with `{}` of the source, so the VPCs cannot be peered",
+                one.network, old.network
+            );
             warnings.push(finding(one, text));
         }
     }
@@ -66,11 +77,19 @@ pub(super) fn given<'c>(changer: &'c Changer<'_, '_>, field: &str) -> Option<&'c
 }
 
 /// Returns the ranges of the mirror or of the source in fields of the network, and the invalid ones.
-fn ranges(changer: &Changer<'_, '_>, cluster: &Document<'_>, suffix: &str, is_new: bool) -> (Vec<Range>, Vec<Finding>) {
+fn ranges(
+    changer: &Changer<'_, '_>,
+    cluster: &Document<'_>,
+    suffix: &str,
+    is_new: bool,
+) -> (Vec<Range>, Vec<Finding>) {
     let is_it = |field: &&FieldNode| {
         let path = field.path.strip_prefix("networking.").unwrap_or(&field.path);
         path == suffix
-            || (suffix == ".cidr" && path.starts_with("subnets.") && path.ends_with(".cidr") && !path.contains(".additionalRoutes."))
+            || (suffix == ".cidr"
+                && path.starts_with("subnets.")
+                && path.ends_with(".cidr")
+                && !path.contains(".additionalRoutes."))
             || (suffix == "additionalNetworkCIDRs" && path.starts_with("additionalNetworkCIDRs."))
     };
     let (mut found, mut invalid) = (Vec::new(), Vec::new());
@@ -78,7 +97,9 @@ fn ranges(changer: &Changer<'_, '_>, cluster: &Document<'_>, suffix: &str, is_ne
         let given = given(changer, &field.path).filter(|_| is_new);
         let stays = !is_new || changer.request.same_vpc;
         let Some(value) = given.or_else(|| cluster.scalar(field).filter(|_| stays)) else { continue };
-        if value == REMOVE || (is_new && given.is_none() && suffix == ".cidr" && !is_shared(changer, &field.path)) {
+        if value == REMOVE
+            || (is_new && given.is_none() && suffix == ".cidr" && !is_shared(changer, &field.path))
+        {
             continue;
         }
         let (at, path) = (cluster.at(field), field.path.clone());

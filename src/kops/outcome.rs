@@ -105,7 +105,10 @@ impl Specification {
         let mut text = String::new();
         for (_, file) in &self.files {
             let starts_document = file.lines().any(|line| line.starts_with("---"))
-                && file.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#')).is_some_and(|line| line.starts_with("---"));
+                && file
+                    .lines()
+                    .find(|line| !line.trim().is_empty() && !line.starts_with('#'))
+                    .is_some_and(|line| line.starts_with("---"));
             if !text.is_empty() {
                 if !text.ends_with('\n') {
                     text.push('\n');
@@ -136,6 +139,9 @@ pub struct Refusal {
 impl Refusal {
     /// Returns whether there is no reason.
     pub fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.refused.is_empty() && self.arguments.is_empty() && self.remnants.is_empty()
+        self.missing.is_empty()
+            && self.refused.is_empty()
+            && self.arguments.is_empty()
+            && self.remnants.is_empty()
     }
 }

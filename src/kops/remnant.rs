@@ -32,7 +32,11 @@ struct Hit<'a> {
 }
 
 /// Returns the texts of the source that are accepted, and the others.
-pub(super) fn search(sources: &Sources<'_>, files: &[EditedText], search: &Search<'_>) -> (Vec<Remnant>, Vec<Left>) {
+pub(super) fn search(
+    sources: &Sources<'_>,
+    files: &[EditedText],
+    search: &Search<'_>,
+) -> (Vec<Remnant>, Vec<Left>) {
     let (mut kept, mut left) = (Vec::new(), Vec::new());
     for (edited, parsed) in files.iter().zip(&sources.files) {
         for hit in hits(&edited.text, search.olds) {
@@ -78,7 +82,9 @@ pub(super) fn split(left: Vec<Left>) -> (Vec<Finding>, Vec<Remnant>) {
 fn is_allowed(text: &str, hit: &Hit<'_>, allowed: &[String]) -> bool {
     allowed.iter().any(|allowed| {
         allowed.eq_ignore_ascii_case(&hit.old.text)
-            || occurrences(text, allowed).iter().any(|one| one.start <= hit.place.start && hit.place.end <= one.end)
+            || occurrences(text, allowed)
+                .iter()
+                .any(|one| one.start <= hit.place.start && hit.place.end <= one.end)
     })
 }
 

@@ -10,9 +10,8 @@ pub(super) fn apply(changer: &mut Changer<'_, '_>) {
         return;
     }
     let mut is_used = vec![false; pairs.len()];
-    let change = |text: &str| {
-        pairs.iter().fold(text.to_string(), |text, (from, to)| text.replace(from.as_str(), to))
-    };
+    let change =
+        |text: &str| pairs.iter().fold(text.to_string(), |text, (from, to)| text.replace(from.as_str(), to));
     let sources = changer.sources;
     for document in sources.documents() {
         let yaml = &document.parsed.yaml;

@@ -47,6 +47,10 @@ impl Settings {
     /// Returns the fields that are given twice.
     pub fn repeated(&self) -> Vec<&str> {
         let fields = || self.0.iter().map(|one| one.field.as_str());
-        fields().enumerate().filter(|(at, field)| fields().take(*at).any(|other| other == *field)).map(|(_, field)| field).collect()
+        fields()
+            .enumerate()
+            .filter(|(at, field)| fields().take(*at).any(|other| other == *field))
+            .map(|(_, field)| field)
+            .collect()
     }
 }

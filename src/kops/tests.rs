@@ -62,7 +62,8 @@ fn fields(findings: &[Finding]) -> Vec<&str> {
 
 /// The lines of the source that the mirror does not have, and the new ones.
 fn line_changes(before: &str, after: &str) -> (usize, usize) {
-    let count = |one: &str, other: &str| one.lines().filter(|line| !other.lines().any(|l| l == *line)).count();
+    let count =
+        |one: &str, other: &str| one.lines().filter(|line| !other.lines().any(|l| l == *line)).count();
     (count(before, after), count(after, before))
 }
 
@@ -72,19 +73,29 @@ fn specification_of_a_production_cluster_keeps_every_other_line() {
     let found = completed(&source, request("green.k8s.shop.example", &[])).unwrap();
     let yaml = found.yaml();
     assert!(Yaml::parse(&yaml).is_ok());
-    assert!(!yaml.contains("blue.k8s") && !yaml.contains("eipalloc-") && !yaml.contains("creationTimestamp"), "{yaml}");
-    for line in ["bucketPrefix: kops/green.k8s.shop.example", "- name: utility-eu-west-1a", "maxSize: 40", "api.shop.example"] {
+    assert!(
+        !yaml.contains("blue.k8s") && !yaml.contains("eipalloc-") && !yaml.contains("creationTimestamp"),
+        "{yaml}"
+    );
+    for line in [
+        "bucketPrefix: kops/green.k8s.shop.example",
+        "- name: utility-eu-west-1a",
+        "maxSize: 40",
+        "api.shop.example",
+    ] {
         assert!(yaml.contains(line), "{line}: {yaml}");
     }
     assert_eq!(line_changes(&source[0].text, &yaml), (50, 28));
-    let again = completed(&[SourceFile { name: "green.yaml".into(), text: yaml }], request("green.k8s.shop.example", &[]));
+    let again = completed(
+        &[SourceFile { name: "green.yaml".into(), text: yaml }],
+        request("green.k8s.shop.example", &[]),
+    );
     let Err(KopsError::Refused(again)) = again else { panic!("{again:?}") };
     assert!(again.arguments[0].contains("is the name of the source"), "{again:?}");
-    assert_eq!(found.kept.iter().map(|kept| kept.text.as_str()).collect::<Vec<_>>(), [
-        "sg-0a1b2c3d4e5f60718",
-        "sg-0a1b2c3d4e5f60719",
-        "sg-0a1b2c3d4e5f60720"
-    ]);
+    assert_eq!(
+        found.kept.iter().map(|kept| kept.text.as_str()).collect::<Vec<_>>(),
+        ["sg-0a1b2c3d4e5f60718", "sg-0a1b2c3d4e5f60719", "sg-0a1b2c3d4e5f60720"]
+    );
     let warned = fields(&found.warnings);
     for field in ["nonMasqueradeCIDR", "kubernetesApiAccess.1", "additionalSans.0"] {
         assert!(warned.contains(&field), "{field}: {warned:?}");
@@ -109,7 +120,11 @@ fn missing_values_are_listed_at_once_and_nothing_is_guessed() {
     ] {
         assert!(fields.contains(&field), "{field}: {fields:?}");
     }
-    assert!(found.remnants.is_empty(), "a value that must be given is not reported twice: {:?}", found.remnants);
+    assert!(
+        found.remnants.is_empty(),
+        "a value that must be given is not reported twice: {:?}",
+        found.remnants
+    );
 }
 
 #[test]
@@ -124,7 +139,8 @@ fn newer_spelling_is_kept_and_both_names_of_a_field_are_accepted() {
         "subnets.a.id=subnet-99999991",
         "subnets.utility-a.id=subnet-99999992",
     ];
-    let found = completed(&files(&["newer.yaml", "newer-groups.yaml"]), request("new.cloud.example", &set)).unwrap();
+    let found =
+        completed(&files(&["newer.yaml", "newer-groups.yaml"]), request("new.cloud.example", &set)).unwrap();
     let yaml = found.yaml();
     for line in [
         "    base: s3://cloud-state/clusters/new\n",
@@ -137,7 +153,12 @@ fn newer_spelling_is_kept_and_both_names_of_a_field_are_accepted() {
         assert!(yaml.contains(line), "{line}: {yaml}");
     }
     assert!(!yaml.contains("configBase") && !yaml.contains("additionalServiceAccountIssuers"), "{yaml}");
-    assert!(found.decisions.iter().any(|decision| decision.commands.iter().any(|c| c.contains("subnet-99999991 subnet-99999992"))));
+    assert!(
+        found
+            .decisions
+            .iter()
+            .any(|decision| decision.commands.iter().any(|c| c.contains("subnet-99999991 subnet-99999992")))
+    );
     assert_eq!(found.files.len(), 2);
 }
 
@@ -147,22 +168,28 @@ fn weave_is_refused_or_replaced_and_text_of_the_source_is_found_everywhere() {
     let found = refusal(&source, &request("new.green.example", &[]));
     assert_eq!(fields(&found.refused), ["networking.weave"]);
     let left: Vec<String> = found.remnants.iter().map(|one| format!("{} {}", one.at, one.field)).collect();
-    assert_eq!(left, [
-        "weave.yaml:40:14 fileAssets.rotate-logs.content",
-        "weave.yaml:47:36 hooks.fetch-tools.service.manifest",
-        "weave.yaml:52:18 hooks.metrics.execContainer.environment.CLUSTER",
-        "weave.yaml:111:21 ig/nodes.additionalUserData.tag.sh.content",
-    ]);
-    let mut request = request("new.green.example", &[
-        "networking=calico",
-        "fileAssets.rotate-logs.content=eAo=",
-        "kubelet.networkPluginName=none",
-        "ig/nodes.kubelet.networkPluginName=none",
-        "iam.legacy=false",
-        "api.loadBalancer.class=Network",
-        "kubernetesVersion=1.34.1",
-        "cloudLabels.KubernetesCluster=none",
-    ]);
+    assert_eq!(
+        left,
+        [
+            "weave.yaml:40:14 fileAssets.rotate-logs.content",
+            "weave.yaml:47:36 hooks.fetch-tools.service.manifest",
+            "weave.yaml:52:18 hooks.metrics.execContainer.environment.CLUSTER",
+            "weave.yaml:111:21 ig/nodes.additionalUserData.tag.sh.content",
+        ]
+    );
+    let mut request = request(
+        "new.green.example",
+        &[
+            "networking=calico",
+            "fileAssets.rotate-logs.content=eAo=",
+            "kubelet.networkPluginName=none",
+            "ig/nodes.kubelet.networkPluginName=none",
+            "iam.legacy=false",
+            "api.loadBalancer.class=Network",
+            "kubernetesVersion=1.34.1",
+            "cloudLabels.KubernetesCluster=none",
+        ],
+    );
     request.replace = vec![("kube.legacy.example".to_string(), "new.green.example".to_string())];
     let found = completed(&source, request).unwrap();
     let yaml = found.yaml();
@@ -179,7 +206,10 @@ fn weave_is_refused_or_replaced_and_text_of_the_source_is_found_everywhere() {
     assert!(!yaml.contains("kube.legacy") && !yaml.contains("networkPluginName"), "{yaml}");
     assert_eq!(fields(&found.warnings), ["nonMasqueradeCIDR"]);
     let changed = format!("{:?}", found.changes);
-    assert!(!changed.contains("ExecStart") && !changed.contains("not-a-real-token"), "only the replaced text is printed");
+    assert!(
+        !changed.contains("ExecStart") && !changed.contains("not-a-real-token"),
+        "only the replaced text is printed"
+    );
 }
 
 #[test]
@@ -195,19 +225,28 @@ fn gossip_needs_a_choice_and_its_secrets_are_not_printed() {
     assert!(!yaml.contains("gossip"), "{yaml}");
     assert!(!format!("{:?}", found.changes).contains("gossip-canary"), "{:?}", found.changes);
     let warned = fields(&found.warnings);
-    assert!(warned.contains(&"api.loadBalancer.class") && warned.contains(&"kubernetesVersion"), "{warned:?}");
+    assert!(
+        warned.contains(&"api.loadBalancer.class") && warned.contains(&"kubernetesVersion"),
+        "{warned:?}"
+    );
 }
 
 #[test]
 fn odd_quoting_and_comments_stay() {
     let source = files(&["handmade.yaml"]);
-    let found = completed(&source, request("new.made.example", &["subnets.a.cidr=10.1.32.0/19", "subnets.b.cidr=10.1.64.0/19"]));
+    let found = completed(
+        &source,
+        request("new.made.example", &["subnets.a.cidr=10.1.32.0/19", "subnets.b.cidr=10.1.64.0/19"]),
+    );
     let expected = source[0]
         .text
         .replace("hand.made.example", "new.made.example")
         .replace(" , generation: 4 }", " }")
         .replace("\"10.0.0.0/16\"", "\"10.1.0.0/16\"")
-        .replace("egress: nat-0a0a0a0a0a0a0a0a0  # paid until May\n            cidr: \"10.0.0.0/24\"", "cidr: \"10.1.32.0/19\"")
+        .replace(
+            "egress: nat-0a0a0a0a0a0a0a0a0  # paid until May\n            cidr: \"10.0.0.0/24\"",
+            "cidr: \"10.1.32.0/19\"",
+        )
         .replace("'10.0.1.0/24'", "'10.1.64.0/19'")
         .replace("            egress: i-0b0b0b0b0b0b0b0b0\n", "");
     assert_eq!(found.unwrap().yaml(), expected);
@@ -216,23 +255,33 @@ fn odd_quoting_and_comments_stay() {
 #[test]
 fn same_vpc_keeps_the_network_and_shares_subnets_by_id() {
     let source = files(&["production.yaml"]);
-    let mut wanted = request("green.k8s.shop.example", &[
-        "subnets.eu-west-1a.id=subnet-0aaaaaaaaaaaaaaa1",
-        "subnets.eu-west-1b.id=subnet-0aaaaaaaaaaaaaaa2",
-        "subnets.eu-west-1c.id=subnet-0aaaaaaaaaaaaaaa3",
-        "subnets.utility-eu-west-1a.id=subnet-0bbbbbbbbbbbbbbb1",
-        "subnets.utility-eu-west-1b.id=subnet-0bbbbbbbbbbbbbbb2",
-        "api.loadBalancer.sslCertificate=none",
-        "ig/bastions.securityGroupOverride=none",
-    ]);
+    let mut wanted = request(
+        "green.k8s.shop.example",
+        &[
+            "subnets.eu-west-1a.id=subnet-0aaaaaaaaaaaaaaa1",
+            "subnets.eu-west-1b.id=subnet-0aaaaaaaaaaaaaaa2",
+            "subnets.eu-west-1c.id=subnet-0aaaaaaaaaaaaaaa3",
+            "subnets.utility-eu-west-1a.id=subnet-0bbbbbbbbbbbbbbb1",
+            "subnets.utility-eu-west-1b.id=subnet-0bbbbbbbbbbbbbbb2",
+            "api.loadBalancer.sslCertificate=none",
+            "ig/bastions.securityGroupOverride=none",
+        ],
+    );
     wanted.same_vpc = true;
     let yaml = specification(&source, &wanted).unwrap().yaml();
-    assert!(yaml.contains("networkID: vpc-00112233445566778") && yaml.contains("  - cidr: 172.20.32.0/19\n    id: subnet-0aaaaaaaaaaaaaaa1\n"), "{yaml}");
+    assert!(
+        yaml.contains("networkID: vpc-00112233445566778")
+            && yaml.contains("  - cidr: 172.20.32.0/19\n    id: subnet-0aaaaaaaaaaaaaaa1\n"),
+        "{yaml}"
+    );
     wanted.set.truncate(4);
     wanted.set.push(("subnets.utility-eu-west-1b.cidr".to_string(), "172.20.32.0/20".to_string()));
     let found = refusal(&source, &wanted);
     let reasons: Vec<&str> = found.refused.iter().map(|finding| finding.reason.as_str()).collect();
-    assert!(reasons.iter().any(|reason| reason.contains("overlaps with `subnets.eu-west-1a.cidr`")), "{reasons:?}");
+    assert!(
+        reasons.iter().any(|reason| reason.contains("overlaps with `subnets.eu-west-1a.cidr`")),
+        "{reasons:?}"
+    );
     assert!(reasons.iter().any(|reason| reason.contains("ids for only some subnets")), "{reasons:?}");
 }
 
@@ -248,11 +297,20 @@ fn ranges_that_do_not_fit_are_refused() {
 
 #[test]
 fn arguments_that_do_not_fit_are_named() {
-    let mut wanted = request("NEW", &["netwrkCIDR=10.0.0.0/8", "networking=weave", "subnets=x", "dns=x", "dns=y"]);
+    let mut wanted =
+        request("NEW", &["netwrkCIDR=10.0.0.0/8", "networking=weave", "subnets=x", "dns=x", "dns=y"]);
     wanted.replace = vec![("nowhere".to_string(), String::new())];
     let found = refusal(&files(&["handmade.yaml"]), &wanted);
     let all = found.arguments.join("\n");
-    for text in ["`NEW` is no DNS name", "no field `netwrkCIDR`", "networking=weave", "`subnets` is a list", "dns=x", "given twice", "`nowhere`"] {
+    for text in [
+        "`NEW` is no DNS name",
+        "no field `netwrkCIDR`",
+        "networking=weave",
+        "`subnets` is a list",
+        "dns=x",
+        "given twice",
+        "`nowhere`",
+    ] {
         assert!(all.contains(text), "{text}: {all}");
     }
 }
@@ -262,7 +320,9 @@ const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata
 #[test]
 fn bad_input_has_a_position() {
     let group = |name: &str| {
-        format!("---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: nodes\n  labels:\n    kops.k8s.io/cluster: {name}\nspec:\n  role: Node\n")
+        format!(
+            "---\napiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: nodes\n  labels:\n    kops.k8s.io/cluster: {name}\nspec:\n  role: Node\n"
+        )
     };
     for (text, expected) in [
         ("a: [1\nb: 2\n".to_string(), "blue.yaml:2:2: it is not valid YAML"),
@@ -273,8 +333,14 @@ fn bad_input_has_a_position() {
         (group("blue.example.com"), "blue.yaml:1:1: no file has a document of the kind `Cluster`"),
         (String::new(), "blue.yaml:1:1: no file has a document"),
         (format!("{CLUSTER}---\n{CLUSTER}"), "blue.yaml:8:1: a second Cluster"),
-        (format!("{CLUSTER}{}", group("red.example.com")), "blue.yaml:13:26: InstanceGroup nodes belongs to the cluster `red.example.com`"),
-        (format!("{CLUSTER}{}{}", group("blue.example.com"), group("blue.example.com")), "blue.yaml:17:1: a second InstanceGroup nodes"),
+        (
+            format!("{CLUSTER}{}", group("red.example.com")),
+            "blue.yaml:13:26: InstanceGroup nodes belongs to the cluster `red.example.com`",
+        ),
+        (
+            format!("{CLUSTER}{}{}", group("blue.example.com"), group("blue.example.com")),
+            "blue.yaml:17:1: a second InstanceGroup nodes",
+        ),
         (CLUSTER.replace("Cluster", "Deployment"), "blue.yaml:2:7: the kind `Deployment` is not known"),
         (CLUSTER.replace("kops.k8s.io/v1alpha2", "apps/v1"), "blue.yaml:1:13: `apps/v1` is not known"),
         (CLUSTER.replace("  name: blue.example.com\n", "  x: y\n"), "the document has no `metadata.name`"),
@@ -289,7 +355,9 @@ fn bad_input_has_a_position() {
 
 /// A pattern of the table as YAML, with a value.
 fn planted(pattern: &str, value: &str) -> serde_json::Value {
-    let Some((part, rest)) = pattern.split_once('.').map(|(part, rest)| (part, Some(rest))).or(Some((pattern, None))) else {
+    let Some((part, rest)) =
+        pattern.split_once('.').map(|(part, rest)| (part, Some(rest))).or(Some((pattern, None)))
+    else {
         return serde_json::Value::Null;
     };
     let inner = rest.map_or_else(|| serde_json::Value::from(value), |rest| planted(rest, value));
@@ -323,19 +391,25 @@ fn merge(into: &mut serde_json::Value, from: serde_json::Value) {
 fn full_source(name: &str, values: &[String], free: &[String]) -> String {
     let mut next = values.iter().cycle();
     let mut documents = Vec::new();
-    for (kind, on) in [("Cluster", rules::On::Cluster), ("InstanceGroup", rules::On::Group)] {
+    for (kind, on) in [("Cluster", rule::On::Cluster), ("InstanceGroup", rule::On::Group)] {
         let mut document = serde_json::json!({"apiVersion": "kops.k8s.io/v1alpha2", "kind": kind});
         let metadata = if kind == "Cluster" { name } else { "nodes" };
         let labels = serde_json::json!({"kops.k8s.io/cluster": name});
-        merge(&mut document, serde_json::json!({"metadata": {"name": metadata, "labels": labels}, "spec": {"role": "x"}}));
-        for rule in rules::RULES.iter().filter(|rule| rule.on == on || rule.on == rules::On::All) {
+        merge(
+            &mut document,
+            serde_json::json!({"metadata": {"name": metadata, "labels": labels}, "spec": {"role": "x"}}),
+        );
+        for rule in rules::RULES.iter().filter(|rule| rule.on == on || rule.on == rule::On::All) {
             // In this source `configStore` is a map, and the API has no gossip.
             for path in rule.paths.iter().filter(|path| !path.contains("ossipConfig") && **path != "status") {
                 merge(&mut document, planted(path, next.next().unwrap()));
             }
         }
         for text in free {
-            merge(&mut document, serde_json::json!({"spec": {"hooks": [{"manifest": format!("line one\n{text} two\n")}]}}));
+            merge(
+                &mut document,
+                serde_json::json!({"spec": {"hooks": [{"manifest": format!("line one\n{text} two\n")}]}}),
+            );
             merge(&mut document, serde_json::json!({"spec": {text: {"x": [text, {"y": text}]}}}));
         }
         documents.push(serde_json::to_string_pretty(&document).unwrap());

@@ -251,7 +251,8 @@ impl<'y> YamlEdit<'y> {
         let first = self.yaml.items(node).first().copied();
         let start = first.map_or(start, |first| self.part_start(node, first));
         let before = self.yaml.text().get(..start).unwrap_or_default().trim_end().len();
-        let is_comment = self.yaml.comments().iter().any(|comment| comment.start < before && before <= comment.end);
+        let is_comment =
+            self.yaml.comments().iter().any(|comment| comment.start < before && before <= comment.end);
         // An item of a list can have the column of the key above, where brackets are not allowed.
         if is_comment { (start..end, format!("  {empty}")) } else { (before..end, format!(" {empty}")) }
     }
@@ -308,8 +309,7 @@ impl<'y> YamlEdit<'y> {
             return Tree::List(items.map(|item| self.expected(*item)).collect());
         }
         let new = |(key, value): &(String, String)| (Tree::Scalar(key.clone()), parsed(value));
-        let mut entries: Vec<(Tree, Tree)> =
-            self.added.get(&node).into_iter().flatten().map(new).collect();
+        let mut entries: Vec<(Tree, Tree)> = self.added.get(&node).into_iter().flatten().map(new).collect();
         for (key, value) in self.yaml.entries(node) {
             if let Some(entry) = self.replaced.get(&key) {
                 entries.push(new(entry));

@@ -9,7 +9,9 @@ use serde::Serialize;
 use crate::cli::file::{Readers, read, write_file};
 use crate::cli::output::{Output, Tone};
 use crate::cli::{Context, Outcome};
-use crate::kops::{Change, Decision, Finding, KopsError, Refusal, Remnant, Request, SourceFile, Specification, specification};
+use crate::kops::{
+    Change, Decision, Finding, KopsError, Refusal, Remnant, Request, SourceFile, Specification, specification,
+};
 use crate::session::Failure;
 use crate::words::{counted, pasted};
 
@@ -132,7 +134,9 @@ fn source(path: &Path) -> Result<SourceFile, Failure> {
         return Ok(SourceFile { name: path.display().to_string(), text: read(path)? });
     }
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|error| Failure::from(error).context("cannot read stdin"))?;
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::from(error).context("cannot read stdin"))?;
     Ok(SourceFile { name: "stdin".to_string(), text })
 }
 
@@ -173,7 +177,10 @@ fn refused(refusal: &Refusal) -> Failure {
     for missing in &refusal.missing {
         let at = missing.at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
         let (field, example) = (&missing.field, &missing.example);
-        lines.push(format!("{at}missing: {}, for example `--set {field}={example}`: {}", missing.what, missing.reason));
+        lines.push(format!(
+            "{at}missing: {}, for example `--set {field}={example}`: {}",
+            missing.what, missing.reason
+        ));
     }
     for finding in &refusal.refused {
         lines.push(format!("{}: {}: {}", finding.at, finding.field, finding.reason));
@@ -183,7 +190,10 @@ fn refused(refusal: &Refusal) -> Failure {
         lines.push(format!("{}: {}: it contains `{}`, {}{how}", left.at, left.field, left.text, left.what));
     }
     let count = counted(lines.len(), "reason", "reasons");
-    let text = format!("there is no specification of the mirror yet, for {count}; nothing was written\n{}", lines.join("\n"));
+    let text = format!(
+        "there is no specification of the mirror yet, for {count}; nothing was written\n{}",
+        lines.join("\n")
+    );
     let mut failure = Failure::refused(text);
     if !refusal.remnants.is_empty() {
         failure = failure
@@ -222,8 +232,14 @@ fn report(context: &Context, found: &Specification, written: &[PathBuf]) {
         context.output.note(&format!("{}: {}: `{}` stays: {reason}", kept.at, kept.field, kept.text));
     }
     for decision in &found.decisions {
-        let commands: Vec<String> = decision.commands.iter().map(|command| format!("\n`{command}`")).collect();
-        context.output.note(&format!("decide: {}: {}{}", decision.subject, decision.reason, commands.concat()));
+        let commands: Vec<String> =
+            decision.commands.iter().map(|command| format!("\n`{command}`")).collect();
+        context.output.note(&format!(
+            "decide: {}: {}{}",
+            decision.subject,
+            decision.reason,
+            commands.concat()
+        ));
     }
     let changes = counted(found.changes.len(), "change", "changes");
     context.output.progress(&format!("{} -> {}: {changes}", found.source, found.name));
