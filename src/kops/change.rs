@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use super::field::{FieldNode, matched, rendered};
+use super::field_values::{REMOVE, Settings};
 use super::identity::{OldTexts, aws_ids};
-use super::outcome::{Change, Finding, Missing, Refusal, Specification};
+use super::outcome::{Change, Finding, Missing, Refusal};
 use super::rule::{Demand, Old, On, Rule, Treatment};
 use super::rules::RULES;
-use super::setting::{REMOVE, Settings};
 use super::source::{Document, Kind, Place, Sources};
-use super::{KopsError, Request, decision, features, name, network, remnant, replacement};
+use super::{Request, name};
 use crate::wire::yaml::{Node, YamlError};
 use crate::wire::yaml_edit::{YamlEdit, plain_or_quoted};
 
@@ -39,56 +39,8 @@ pub(super) struct Changer<'s, 'f> {
     done: Vec<(usize, Node)>,
 }
 
-/// Creates the specification of the mirror.
-pub(super) fn mirror(sources: &Sources<'_>, request: &Request) -> Result<Specification, KopsError> {
-    let mut changer = Changer::new(sources, request);
-    changer.check_request();
-    features::change_network_plugin(&mut changer);
-    features::change_dns(&mut changer);
-    for document in sources.documents() {
-        for field in &document.fields {
-            changer.apply(document, field);
-        }
-    }
-    changer.apply_other_settings();
-    network::check(&mut changer);
-    features::check_versions(&mut changer);
-    replacement::apply(&mut changer);
-    let Changer { edits, mut refusal, changes, mut warnings, olds, exempt, settings, .. } = changer;
-    let mut files = Vec::new();
-    for (edit, parsed) in edits.into_iter().zip(&sources.files) {
-        match edit.finish() {
-            Ok(edited) => files.push(edited),
-            Err(error) => {
-                let reason = format!("{error}; write its value on one line, without escapes");
-                let at = parsed.at(0);
-                refusal.refused.push(Finding { at, field: "the file".to_string(), reason });
-            }
-        }
-    }
-    let (kept, left) =
-        remnant::search(sources, &files, &remnant::Search { olds: &olds, exempt: &exempt, request });
-    let (mut ranges, remnants) = remnant::split(left);
-    refusal.remnants = remnants;
-    if !refusal.is_empty() {
-        return Err(KopsError::Refused(Box::new(refusal)));
-    }
-    warnings.append(&mut ranges);
-    let texts =
-        files.into_iter().zip(&sources.files).map(|(edited, parsed)| (parsed.file.name.clone(), edited.text));
-    let files: Vec<(String, String)> = texts.collect();
-    let mut changes = changes;
-    changes.sort_by_key(|change| {
-        let file = sources.files.iter().position(|parsed| parsed.file.name == change.at.file);
-        (file, change.at.position)
-    });
-    let decisions = decision::decisions(sources, request, &settings);
-    let (source, name) = (sources.cluster.name.clone(), request.name.clone());
-    Ok(Specification { source, name, files, changes, kept, warnings, decisions })
-}
-
 impl<'s, 'f> Changer<'s, 'f> {
-    fn new(sources: &'s Sources<'f>, request: &'s Request) -> Self {
+    pub fn new(sources: &'s Sources<'f>, request: &'s Request) -> Self {
         let mut olds = OldTexts::of_name(&sources.cluster.name, &request.name);
         for parsed in &sources.files {
             olds.extend_ids(aws_ids(&parsed.file.text), request.same_vpc);
@@ -107,7 +59,7 @@ impl<'s, 'f> Changer<'s, 'f> {
         }
     }
 
-    fn check_request(&mut self) {
+    pub fn check_request(&mut self) {
         let (old, new) = (&self.sources.cluster.name, &self.request.name);
         if let Some(fault) = name::fault(new) {
             self.refusal.arguments.push(format!("`--name`: {fault}"));
@@ -138,7 +90,7 @@ impl<'s, 'f> Changer<'s, 'f> {
     }
 
     /// Applies the first row that matches a field.
-    fn apply(&mut self, document: &Document<'f>, field: &FieldNode) {
+    pub fn apply(&mut self, document: &Document<'f>, field: &FieldNode) {
         let is_of_kind = |rule: &&Rule| match rule.on {
             On::Cluster => document.kind == Kind::Cluster,
             On::Group => document.kind == Kind::Group,
@@ -357,7 +309,7 @@ impl<'s, 'f> Changer<'s, 'f> {
     }
 
     /// Applies the values for fields without a row, and adds fields that have a row.
-    fn apply_other_settings(&mut self) {
+    pub fn apply_other_settings(&mut self) {
         let sources = self.sources;
         for (name, value) in self.settings.unused() {
             let mut all = sources

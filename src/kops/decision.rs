@@ -1,7 +1,7 @@
 //! What only a person can decide or do, in the order of the work.
 
+use super::field_values::{REMOVE, Settings};
 use super::outcome::Decision;
-use super::setting::{REMOVE, Settings};
 use super::source::{Kind, Sources};
 use super::{Request, name};
 
@@ -12,7 +12,7 @@ pub(super) fn decisions(sources: &Sources<'_>, request: &Request, settings: &Set
     found.extend(subnets(sources, request, settings));
     found.extend(load_balancers(sources));
     found.extend(permissions(sources, request));
-    found.extend(network_plugin(sources, settings));
+    found.extend(network_plugin(settings));
     found.extend(metadata_service(sources));
     found
 }
@@ -183,15 +183,15 @@ fn permissions(sources: &Sources<'_>, request: &Request) -> Vec<Decision> {
     found
 }
 
-fn network_plugin(sources: &Sources<'_>, settings: &Settings) -> Option<Decision> {
+fn network_plugin(settings: &Settings) -> Option<Decision> {
     let name = settings.value(&["networking"])?;
-    let _ = sources;
+    let checked = ["calico", "cilium"].contains(&name);
     Some(decision(
         "network plug-in",
         format!(
             "`{name}` starts with the defaults of kOps: check MTU, encryption, kube-proxy, and the network policies"
         ),
-        vec![format!("netsurgeon preflight cni --to {name}")],
+        checked.then(|| format!("netsurgeon preflight cni --to {name}")).into_iter().collect(),
     ))
 }
 

@@ -13,6 +13,7 @@ mod change;
 mod decision;
 mod features;
 mod field;
+mod field_values;
 mod identity;
 mod name;
 mod network;
@@ -21,8 +22,9 @@ mod remnant;
 mod replacement;
 pub mod rule;
 pub mod rules;
-mod setting;
 mod source;
+
+use change::Changer;
 
 #[cfg(test)]
 mod tests;
@@ -63,5 +65,45 @@ impl From<InputError> for KopsError {
 /// Creates the specification of the mirror.
 pub fn specification(files: &[SourceFile], request: &Request) -> Result<Specification, KopsError> {
     let sources = source::read(files)?;
-    change::mirror(&sources, request)
+    let mut changer = Changer::new(&sources, request);
+    changer.check_request();
+    features::change_network_plugin(&mut changer);
+    features::change_dns(&mut changer);
+    for document in sources.documents() {
+        for field in &document.fields {
+            changer.apply(document, field);
+        }
+    }
+    changer.apply_other_settings();
+    network::check(&mut changer);
+    features::check_versions(&mut changer);
+    replacement::apply(&mut changer);
+    let Changer { edits, mut refusal, mut changes, mut warnings, olds, exempt, settings, .. } = changer;
+    let mut files = Vec::new();
+    for (edit, parsed) in edits.into_iter().zip(&sources.files) {
+        match edit.finish() {
+            Ok(edited) => files.push((edited, &**parsed)),
+            Err(error) => {
+                let reason = format!("{error}; write its value on one line, without escapes");
+                let at = parsed.at(0);
+                refusal.refused.push(Finding { at, field: "the file".to_string(), reason });
+            }
+        }
+    }
+    let search = remnant::Search { olds: &olds, exempt: &exempt, request };
+    let (kept, left) = remnant::search(&sources, &files, &search);
+    let (mut ranges, remnants) = remnant::split(left);
+    refusal.remnants = remnants;
+    if !refusal.is_empty() {
+        return Err(KopsError::Refused(Box::new(refusal)));
+    }
+    warnings.append(&mut ranges);
+    let files = files.into_iter().map(|(edited, parsed)| (parsed.file.name.clone(), edited.text)).collect();
+    changes.sort_by_key(|change| {
+        let file = sources.files.iter().position(|parsed| parsed.file.name == change.at.file);
+        (file, change.at.position)
+    });
+    let decisions = decision::decisions(&sources, request, &settings);
+    let (source, name) = (sources.cluster.name.clone(), request.name.clone());
+    Ok(Specification { source, name, files, changes, kept, warnings, decisions })
 }

@@ -4,8 +4,8 @@ use ipnetwork::IpNetwork;
 
 use super::change::Changer;
 use super::field::FieldNode;
+use super::field_values::REMOVE;
 use super::outcome::Finding;
-use super::setting::REMOVE;
 use super::source::{Document, Place};
 
 /// A range, with the field that it is in.

@@ -34,11 +34,11 @@ struct Hit<'a> {
 /// Returns the texts of the source that are accepted, and the others.
 pub(super) fn search(
     sources: &Sources<'_>,
-    files: &[EditedText],
+    files: &[(EditedText, &Parsed<'_>)],
     search: &Search<'_>,
 ) -> (Vec<Remnant>, Vec<Left>) {
     let (mut kept, mut left) = (Vec::new(), Vec::new());
-    for (edited, parsed) in files.iter().zip(&sources.files) {
+    for (edited, parsed) in files {
         for hit in hits(&edited.text, search.olds) {
             let origin = edited.origin(hit.place.start);
             let is_here = |one: &&Exempt| {
