@@ -248,7 +248,7 @@ impl<'s, 'f> Changer<'s, 'f> {
         }
     }
 
-    /// Adds a change to the list.
+    /// Adds a change to the list. Scripts and secrets are not shown.
     pub fn record(
         &mut self,
         document: &Document<'f>,
@@ -257,7 +257,8 @@ impl<'s, 'f> Changer<'s, 'f> {
         reason: &str,
     ) {
         self.done.push((document.parsed.number, field.key));
-        let hidden = |text: String| if field.is_secret() { "(not shown)".to_string() } else { text };
+        let is_hidden = |text: &str| field.is_secret() || text.contains('\n');
+        let hidden = |text: String| if is_hidden(&text) { "(not shown)".to_string() } else { text };
         self.changes.push(Change {
             at: document.at(field),
             document: document.title(),

@@ -31,7 +31,7 @@ impl FieldNode {
 
     /// Returns whether the value is a secret that is not printed.
     pub fn is_secret(&self) -> bool {
-        const SECRETS: [&str; 5] = ["secret", "password", "token", "apikey", "content"];
+        const SECRETS: [&str; 6] = ["secret", "password", "token", "apikey", "content", "manifest"];
         let last = self.segments.last().map(|last| last.text.to_lowercase()).unwrap_or_default();
         SECRETS.iter().any(|secret| last.ends_with(secret))
             || self.segments.iter().any(|segment| segment.text == "environment" || segment.text == "env")

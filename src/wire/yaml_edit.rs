@@ -384,6 +384,8 @@ fn difference(one: &Tree, other: &Tree) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const TEXT: &str = "# head\nmetadata:\n  creationTimestamp: \"2019\"  # old\n  generation: 3\n  name: a.example.com # the name\nspec:\n  \
@@ -482,5 +484,24 @@ mod tests {
             edit.rewrite(node, &|text| text.replace("x y", "z")).unwrap();
         });
         assert_eq!(after, Err(YamlError::Written("b".to_string())));
+    }
+    proptest! {
+        #[test]
+        fn any_edit_is_made_or_refused(text in "[-a-c:\\[\\]{}#'\"|> ,\n]{0,40}", number in 0..6_usize, new in "[d:' #]{1,3}") {
+            let Ok(yaml) = Yaml::parse(&text) else { return Ok(()) };
+            let maps: Vec<Node> = (0..20).filter(|node| yaml.is_map(*node)).collect();
+            let entries: Vec<(Node, Node)> = maps.iter().flat_map(|map| yaml.entries(*map)).collect();
+            let Some((key, value)) = entries.get(number).copied() else { return Ok(()) };
+            let mut edit = YamlEdit::new(&yaml);
+            match number % 3 {
+                0 => edit.remove(key),
+                1 => edit.replace_entry(key, value, ("d", "{e: f}")),
+                _ => drop(edit.set(Some(key), value, &new)),
+            }
+            if let Ok(after) = edit.finish() {
+                prop_assert!(Yaml::parse(&after.text).is_ok());
+                prop_assert!((0..=after.text.len()).all(|at| after.origin(at) <= text.len()));
+            }
+        }
     }
 }
