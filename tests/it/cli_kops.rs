@@ -189,7 +189,7 @@ fn files_that_cannot_be_used_are_named_with_the_position() {
     let folder = tempfile::tempdir().expect("a folder");
     for (text, expected) in [
         ("kind: Cluster\n\tname: x\n", "bad.yaml:2:1: it is not valid YAML: a tab in the indentation"),
-        (&*BLUE.replace("weave: {}", "weave: &w {}"), "bad.yaml:14:12: an anchor, an alias or a tag"),
+        (&*BLUE.replace("weave: {}", "weave: &w {}"), "bad.yaml:14:15: an anchor, an alias or a tag"),
         (&*BLUE.replace("InstanceGroup", "Pod"), "bad.yaml:24:7: the kind `Pod` is not known"),
     ] {
         std::fs::write(folder.path().join("bad.yaml"), text).expect("a file");
