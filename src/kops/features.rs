@@ -185,9 +185,9 @@ fn check_zone<'f>(changer: &mut Changer<'_, 'f>, cluster: &Document<'f>, name: &
     const ZONE: Demand = Demand { what: "the DNS zone of the mirror, or its id", example: "example.com" };
     let Some(field) = cluster.spec(&["dnsZone"]) else { return };
     let zone = cluster.scalar(field).unwrap_or_default();
-    let is_id = !zone.contains('.');
-    let is_in = name.strip_suffix(zone.trim_end_matches('.')).is_some_and(|host| host.ends_with('.'));
-    if zone.is_empty() || is_id || is_in || changer.settings.value(&["dnsZone"]).is_some() {
+    let has_id = !zone.contains('.');
+    let contains_name = name.strip_suffix(zone.trim_end_matches('.')).is_some_and(|host| host.ends_with('.'));
+    if zone.is_empty() || has_id || contains_name || changer.settings.value(&["dnsZone"]).is_some() {
         return;
     }
     let reason = format!("`{name}` is not in the zone `{zone}`");
