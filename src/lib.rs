@@ -8,6 +8,7 @@
 //! cli                    arguments, output, exit codes: one file per command, the only room that prints
 //! preflight   report     checks whether a cluster is ready, one file for each check · one HTML page of an operation
 //! renumber, dns, mirror  each creates a plan, compiles it into steps, and runs the steps on a live cluster
+//! kops                   the kOps specification of a mirror, from that of its source: text to text
 //! deploy_lock            makes the API server reject changes by deploy pipelines
 //! audit                  finds where an address of an old range is still recorded
 //! inventory              what is in a cluster and in a DNS zone: objects, kinds, nodes, network plug-ins, webhooks, host names
@@ -63,6 +64,8 @@ pub mod host;
 #[doc(hidden)]
 pub mod inventory;
 pub mod ip;
+#[doc(hidden)]
+pub mod kops;
 pub mod kube_api;
 pub mod mirror;
 pub mod nameserver;

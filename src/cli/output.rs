@@ -166,6 +166,11 @@ impl Output {
         print(&neutral(text, self.colour))
     }
 
+    /// Prints a document of the user, with every byte as it is. On a terminal, harmful characters are escaped.
+    pub fn document(&self, text: &str) -> Result<(), Failure> {
+        if std::io::stdout().is_terminal() { self.text(text) } else { print(text) }
+    }
+
     /// Prints a text as one line, even if it contains line ends.
     pub fn line(&self, text: &str) -> Result<(), Failure> {
         print(&neutral_line(text, self.colour))

@@ -5,12 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::reader::MirrorReader;
-use super::refusal::is_of_object;
-use super::rules::{Uses, pod_spec_place};
+use super::rules::pod_spec_place;
 use crate::inventory::{list, text};
-use crate::kube_api::Collection;
-use crate::session::Failure;
 
 /// The classes that objects refer to: kind and name, with the objects.
 pub(super) type Classes = BTreeMap<(&'static str, String), BTreeSet<String>>;
@@ -21,7 +17,7 @@ const RUNTIME: &str = "RuntimeClass";
 const STORAGE: &str = "StorageClass";
 
 /// Kinds of classes, with their API versions.
-const KINDS: [(&str, &str); 4] = [
+pub(super) const KINDS: [(&str, &str); 4] = [
     (INGRESS, "networking.k8s.io/v1"),
     (GATEWAY, "gateway.networking.k8s.io/v1"),
     (RUNTIME, "node.k8s.io/v1"),
@@ -51,40 +47,6 @@ pub(super) fn add_classes(classes: &mut Classes, kind: &str, object: &Value) {
         for volume in list(spec, "/volumes") {
             note(STORAGE, text(volume, "/ephemeral/volumeClaimTemplate/spec/storageClassName"));
         }
-    }
-}
-
-impl MirrorReader {
-    /// Notes the classes that copied objects refer to and that the mirror does not have.
-    pub(super) async fn note_missing_classes(&self, classes: Classes, uses: &Uses) -> Result<(), Failure> {
-        for (kind, version) in KINDS {
-            let of_kind = classes.iter().filter(|((class, _), _)| *class == kind);
-            let asked: Vec<_> = of_kind.map(|((_, name), objects)| (name, objects)).collect();
-            if asked.is_empty() {
-                continue;
-            }
-            let found = match self.mirror.list_metadata(&Collection::new(version, kind, None)).await {
-                Ok(found) => found,
-                Err(error) if is_of_object(&error) => {
-                    let finding =
-                        format!("the mirror was not asked for these objects of the kind {kind}: {error}");
-                    for (name, _) in &asked {
-                        uses.note(finding.clone(), (*name).clone());
-                    }
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let has = |name: &String| found.iter().any(|one| one.name.as_ref() == Some(name));
-            for (name, objects) in asked.into_iter().filter(|(name, _)| !has(name)) {
-                let finding =
-                    format!("the mirror has no {kind} `{name}`, so these objects do not work there");
-                for object in objects {
-                    uses.note(finding.clone(), object.clone());
-                }
-            }
-        }
-        Ok(())
     }
 }
 

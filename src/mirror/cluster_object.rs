@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::class::{self, Classes};
 use super::cluster_kind::{
     CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ClusterKind, DEFINITION, PRIORITY_CLASS, WEBHOOKS, binds_one_of,
     calls_one_of, why_not,
@@ -9,6 +10,7 @@ use super::cluster_kind::{
 use super::decision::{Around, KindPair};
 use super::reader::{Definitions, MirrorReader};
 use super::refusal::{is_of_object, reason_and_advice};
+use super::rules::Uses;
 use super::work::{Entry, KindLeftOut, Planned, Reference};
 use crate::inventory::text;
 use crate::kube_api::{ClusterError, Collection};
@@ -109,6 +111,40 @@ impl MirrorReader {
                 self.entry(reference, &object, live.as_ref(), around, true).await?
             };
             objects.push(entry);
+        }
+        Ok(())
+    }
+}
+
+impl MirrorReader {
+    /// Notes the classes that copied objects refer to and that the mirror does not have.
+    pub(super) async fn note_missing_classes(&self, classes: Classes, uses: &Uses) -> Result<(), Failure> {
+        for (kind, version) in class::KINDS {
+            let of_kind = classes.iter().filter(|((class, _), _)| *class == kind);
+            let asked: Vec<_> = of_kind.map(|((_, name), objects)| (name, objects)).collect();
+            if asked.is_empty() {
+                continue;
+            }
+            let found = match self.mirror.list_metadata(&Collection::new(version, kind, None)).await {
+                Ok(found) => found,
+                Err(error) if is_of_object(&error) => {
+                    let finding =
+                        format!("the mirror was not asked for these objects of the kind {kind}: {error}");
+                    for (name, _) in &asked {
+                        uses.note(finding.clone(), (*name).clone());
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let has = |name: &String| found.iter().any(|one| one.name.as_ref() == Some(name));
+            for (name, objects) in asked.into_iter().filter(|(name, _)| !has(name)) {
+                let finding =
+                    format!("the mirror has no {kind} `{name}`, so these objects do not work there");
+                for object in objects {
+                    uses.note(finding.clone(), object.clone());
+                }
+            }
         }
         Ok(())
     }

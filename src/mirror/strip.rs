@@ -2,8 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use super::cluster_kind::WEBHOOKS;
-
 /// A field or a set of keys that a copy does not have.
 struct Row {
     /// Kind of the objects, as `GROUP/PLURAL`; empty for every kind.
@@ -139,7 +137,7 @@ pub(super) fn strip(kind: &str, object: &Value, keep_node_ports: bool) -> Value 
     if kind == "networking.k8s.io/ingresses" {
         strip_ingress(&mut copy);
     }
-    if WEBHOOKS.iter().any(|(resource, ..)| *resource == kind) {
+    if WEBHOOKS.contains(&kind) {
         strip_certificates(&mut copy);
     }
     if kind == "rbac.authorization.k8s.io/clusterroles"
@@ -250,6 +248,11 @@ fn strip_ingress(ingress: &mut Value) {
         annotations.remove("kubernetes.io/ingress.class");
     }
 }
+
+const WEBHOOKS: [&str; 2] = [
+    "admissionregistration.k8s.io/validatingwebhookconfigurations",
+    "admissionregistration.k8s.io/mutatingwebhookconfigurations",
+];
 
 /// Annotations of webhooks whose `caBundle` a controller writes (cert-manager `pkg/apis/meta/v1/types.go` and
 /// `pkg/controller/cainjector`; openshift/service-ca-operator `pkg/controller/api/api.go`).
@@ -389,7 +392,7 @@ mod tests {
             let client = json!({"service": {"namespace": "shop", "name": "hook"}, "caBundle": bundle});
             json!({"metadata": {"name": "a", "annotations": annotations}, "webhooks": [{"name": "a.example.com", "clientConfig": client}]})
         };
-        for (resource, ..) in WEBHOOKS {
+        for resource in WEBHOOKS {
             let own = webhooks(json!({"a": "b"}), json!("QQ=="));
             assert_eq!(strip(resource, &own, false), own);
             let injected = webhooks(json!({"cert-manager.io/inject-ca-from": "shop/hook"}), json!("QQ=="));

@@ -26,6 +26,7 @@ mod service;
 pub mod texts;
 pub mod tree;
 pub mod yaml;
+pub mod yaml_edit;
 
 #[rustfmt::skip]
 mod generated;

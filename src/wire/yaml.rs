@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use granit_parser::{Event, Parser};
+use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 
 /// Maximum nesting depth of values. Files written by hand have about a dozen levels.
 const DEEPEST: usize = 64;
@@ -33,6 +33,42 @@ enum Content {
     Map(Vec<Node>),
 }
 
+/// How a value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notation {
+    /// A scalar without quotes. A value that is not written at all is one as well.
+    Plain,
+    /// A scalar in single quotes.
+    Single,
+    /// A scalar in double quotes.
+    Double,
+    /// A scalar after `|` or `>`. Its place starts after the line of the indicator.
+    Block,
+    /// A list or a map in brackets.
+    Flow,
+    /// A list or a map without brackets.
+    Indented,
+}
+
+/// A place in a text, as editors count: both numbers start with 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column, in characters.
+    pub column: usize,
+}
+
+impl Position {
+    /// Returns the position of a byte of a text.
+    pub fn of(text: &str, offset: usize) -> Self {
+        let before = text.get(..text.floor_char_boundary(offset)).unwrap_or(text);
+        let line = before.matches('\n').count().saturating_add(1);
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count().saturating_add(1);
+        Self { line, column }
+    }
+}
+
 /// Result of replacing a part of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
@@ -49,38 +85,57 @@ pub enum Part {
 pub struct Yaml<'a> {
     text: &'a str,
     nodes: Vec<Content>,
+    /// The place and the notation of each value.
+    written: Vec<(Range<usize>, Notation)>,
     documents: Vec<Node>,
+    comments: Vec<Range<usize>>,
+    /// Where the first anchor, alias or tag is.
+    reference: Option<usize>,
 }
 
 impl<'a> Yaml<'a> {
     /// Parses a YAML text.
     pub fn parse(text: &'a str) -> Result<Self, YamlError> {
-        let mut yaml = Self { text, nodes: Vec::new(), documents: Vec::new() };
+        let (nodes, written, documents, comments) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut yaml = Self { text, nodes, written, documents, comments, reference: None };
         let mut open: Vec<Node> = Vec::new();
         let mut anchors: BTreeMap<usize, Node> = BTreeMap::new();
         for event in Parser::new_from_str(text) {
             let (event, span) = event.map_err(|error| YamlError::Syntax(error.to_string()))?;
-            let (content, anchor, opens) = match event {
-                Event::Scalar(value, _, anchor, _) => {
-                    let place = span.byte_range().unwrap_or_default();
-                    (Content::Scalar { value: value.into_owned(), place }, anchor, false)
+            let place = span.byte_range().unwrap_or_default();
+            let (content, notation, anchor) = match event {
+                Event::Scalar(value, style, anchor, _) => {
+                    let content = Content::Scalar { value: value.into_owned(), place: place.clone() };
+                    (content, scalar_notation(style), anchor)
                 }
-                Event::SequenceStart(_, anchor, _) => (Content::List(Vec::new()), anchor, true),
-                Event::MappingStart(_, anchor, _) => (Content::Map(Vec::new()), anchor, true),
+                Event::SequenceStart(style, anchor, _) => {
+                    (Content::List(Vec::new()), structure_notation(style), anchor)
+                }
+                Event::MappingStart(style, anchor, _) => {
+                    (Content::Map(Vec::new()), structure_notation(style), anchor)
+                }
                 Event::SequenceEnd | Event::MappingEnd => {
-                    open.pop();
+                    yaml.close(open.pop(), place.end);
                     continue;
                 }
                 Event::Alias(anchor) => {
+                    yaml.reference.get_or_insert(place.start);
                     if let Some(node) = anchors.get(&anchor) {
                         yaml.add(&open, *node);
                     }
                     continue;
                 }
+                Event::Comment(..) => {
+                    yaml.comments.push(place);
+                    continue;
+                }
                 _ => continue,
             };
+            let opens = !matches!(content, Content::Scalar { .. });
             let node = yaml.nodes.len();
+            yaml.note_reference(anchor, &span, &place);
             yaml.nodes.push(content);
+            yaml.written.push((place, notation));
             yaml.add(&open, node);
             if anchor > 0 {
                 anchors.insert(anchor, node);
@@ -95,11 +150,74 @@ impl<'a> Yaml<'a> {
         Ok(yaml)
     }
 
+    /// Returns where and why a text is not YAML.
+    pub fn fault(text: &str) -> Option<(Position, String)> {
+        let error = Parser::new_from_str(text).find_map(Result::err)?;
+        let at = Position { line: error.marker().line(), column: error.marker().col().saturating_add(1) };
+        Some((at, error.info().clone()))
+    }
+
+    fn note_reference(&mut self, anchor: usize, span: &Span, place: &Range<usize>) {
+        if anchor > 0 || span.tag_start().is_some() {
+            self.reference.get_or_insert(place.start);
+        }
+    }
+
+    /// Ends a list or a map. An indented one ends with its last value.
+    fn close(&mut self, node: Option<Node>, end: usize) {
+        let Some(node) = node else { return };
+        let last = match self.nodes.get(node) {
+            Some(Content::List(items) | Content::Map(items)) => items.last().copied(),
+            _ => None,
+        };
+        let last = last.and_then(|last| Some(self.written.get(last)?.0.end));
+        if let Some((place, notation)) = self.written.get_mut(node) {
+            place.end = if *notation == Notation::Flow { end } else { last.unwrap_or(place.start) };
+        }
+    }
+
     fn add(&mut self, open: &[Node], node: Node) {
         match open.last().and_then(|parent| self.nodes.get_mut(*parent)) {
             Some(Content::List(items) | Content::Map(items)) => items.push(node),
             _ => self.documents.push(node),
         }
+    }
+
+    /// Returns the text.
+    pub fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Returns the place of a value. The value of a block scalar ends before the next value.
+    pub fn place(&self, node: Node) -> Range<usize> {
+        self.written.get(node).map(|(place, _)| place.clone()).unwrap_or_default()
+    }
+
+    /// Returns how a value is written.
+    pub fn notation(&self, node: Node) -> Notation {
+        self.written.get(node).map_or(Notation::Plain, |(_, notation)| *notation)
+    }
+
+    /// Returns the places of the comments.
+    pub fn comments(&self) -> &[Range<usize>] {
+        &self.comments
+    }
+
+    /// Returns where the first anchor, alias or tag is.
+    pub fn reference(&self) -> Option<usize> {
+        self.reference
+    }
+
+    /// Returns the keys of a map, each with its value; an empty list for any other value.
+    pub fn entries(&self, node: Node) -> Vec<(Node, Node)> {
+        let Some(Content::Map(items)) = self.nodes.get(node) else { return Vec::new() };
+        let pair = |pair: &[Node]| Some((*pair.first()?, *pair.last()?));
+        items.chunks_exact(2).filter_map(pair).collect()
+    }
+
+    /// Returns whether a value is a map.
+    pub fn is_map(&self, node: Node) -> bool {
+        matches!(self.nodes.get(node), Some(Content::Map(_)))
     }
 
     /// Returns the outermost value of each document.
@@ -193,6 +311,22 @@ impl<'a> Yaml<'a> {
         };
         let mut pairs = self.nodes.iter().zip(&other.nodes).enumerate();
         self.nodes.len() == other.nodes.len() && self.documents == other.documents && pairs.all(as_meant)
+    }
+}
+
+fn scalar_notation(style: ScalarStyle) -> Notation {
+    match style {
+        ScalarStyle::Plain => Notation::Plain,
+        ScalarStyle::SingleQuoted => Notation::Single,
+        ScalarStyle::DoubleQuoted => Notation::Double,
+        ScalarStyle::Literal | ScalarStyle::Folded => Notation::Block,
+    }
+}
+
+fn structure_notation(style: StructureStyle) -> Notation {
+    match style {
+        StructureStyle::Flow => Notation::Flow,
+        StructureStyle::Block => Notation::Indented,
     }
 }
 

@@ -14,6 +14,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "renumber",
             "dns",
             "mirror",
+            "kops",
             "deploy_lock",
             "preflight",
             "audit",
@@ -103,6 +104,7 @@ const LADDER: &[(&str, &[&str])] = &[
         ],
     ),
     ("mirror", &["inventory", "session", "operation", "store", "kube_api", "words"]),
+    ("kops", &["wire"]),
     ("deploy_lock", &["kube_api"]),
     ("audit", &["session", "survey", "store", "kube_api", "host", "wire", "ip"]),
     (

@@ -21,6 +21,7 @@ mod cli_certs;
 mod cli_controlplane;
 mod cli_failures;
 mod cli_inspect;
+mod cli_kops;
 mod cli_ranges;
 mod cli_reissue;
 mod cli_reissue_chains;

@@ -1,10 +1,12 @@
-//! `netsurgeon mirror`: copies the declared objects of namespaces to a mirror of the cluster, and removes the copies again.
+//! `netsurgeon mirror`: copies the declared objects of namespaces to a mirror of the cluster, and removes the copies again. It also
+//! creates the kOps specification of a mirror.
 
 mod activate;
 pub(in crate::cli) mod activation;
 mod apply;
 mod deactivate;
 mod diff_output;
+mod kops;
 mod plan;
 mod teardown;
 mod verify;
@@ -32,6 +34,7 @@ pub enum MirrorCommand {
     Activate(Box<activate::ActivateArgs>),
     Deactivate(deactivate::DeactivateArgs),
     Teardown(teardown::TeardownArgs),
+    Kops(kops::KopsArgs),
 }
 
 /// Runs the command.
@@ -43,6 +46,7 @@ pub async fn run(context: &Context, command: &MirrorCommand) -> Result<Outcome, 
         MirrorCommand::Activate(args) => activate::run(context, args).await,
         MirrorCommand::Deactivate(args) => deactivate::run(context, args).await,
         MirrorCommand::Teardown(args) => teardown::run(context, args).await,
+        MirrorCommand::Kops(args) => kops::run(context, args),
     }
 }
 

@@ -43,6 +43,9 @@ async fn no_secret_leaks() {
     for words in reads(&stage) {
         everyway(&mut stage, &mut ran, &words);
     }
+    for words in specifications(&mut stage) {
+        everyway(&mut stage, &mut ran, &words);
+    }
     there_and_back(&mut stage, &mut ran);
     to_the_end(&mut stage, &mut ran).await;
     mirror::there_and_back(&mut stage, &mut ran).await;
@@ -144,6 +147,28 @@ fn reads(stage: &Stage) -> Vec<String> {
         format!("{reissue} --ca-key {} --dry-run", given("torn.key")),
     ]);
     words
+}
+
+/// Commands on the kOps specification of a cluster with secrets. Without `--diff`, the output is a copy that the user requests.
+fn specifications(stage: &mut Stage) -> Vec<String> {
+    let [gossip, token, replaced] =
+        ["the secret of gossip DNS", "a token in a hook", "a token in a file asset"]
+            .map(|what| stage.canaries.plant(what));
+    let text = format!(
+        "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata:\n  name: blue.example.com\nspec:\n  configBase: \
+         s3://state/blue.example.com\n  gossipConfig:\n    secret: {gossip}\n  hooks:\n  - name: join\n    manifest: ExecStart=/opt/join \
+         blue.example.com {token}\n  fileAssets:\n  - name: key\n    path: /etc/key\n    content: {replaced}\n"
+    );
+    let file = stage.give("blue.yaml", &text);
+    let kops = format!("mirror kops {file} --name green.example.com --diff");
+    vec![
+        kops.clone(),
+        format!("{kops} --set dns=none --allow-old blue.example.com"),
+        format!(
+            "{kops} --set dns=none --replace blue.example.com=green.example.com --set fileAssets.key.content=none"
+        ),
+        format!("{kops} --set dns=none --set gossipConfig.secret=none --set fileAssets.key.path.x=y"),
+    ]
 }
 
 /// A renumbering whose gate is closed after a batch, while the gate reads its metrics; then a complete rollback.
