@@ -25,7 +25,15 @@ pub struct Pair {
 
 impl Pair {
     pub async fn start(controllers: bool) -> Self {
-        let options = |era| ClusterOptions { controllers, ..ClusterOptions::new(era) };
+        Self::with(&|era| ClusterOptions { controllers, ..ClusterOptions::new(era) }).await
+    }
+
+    /// Starts the clusters with the controllers of workloads.
+    pub async fn with_workload_controllers() -> Self {
+        Self::with(&|era| ClusterOptions { workload_controllers: true, ..ClusterOptions::new(era) }).await
+    }
+
+    async fn with(options: &dyn Fn(Era) -> ClusterOptions) -> Self {
         let source = Cluster::start(options(Era::Bitmap)).await;
         let mirror = Cluster::start(options(Era::Objects)).await;
         // Otherwise the first operation creates it.

@@ -229,7 +229,7 @@ async fn equal_owners_outside_of_the_clusters_refuse_a_plan() {
 /// The API server accepts these workloads and refuses their Pods: no dry run shows it, and `verify` names the reason.
 #[tokio::test]
 async fn pods_that_the_mirror_refuses_are_explained() {
-    let pair = Pair::start(true).await;
+    let pair = Pair::with_workload_controllers().await;
     for api in [&pair.source.api, &pair.mirror.api] {
         api.create_namespace(NAMESPACE).await;
     }

@@ -27,8 +27,8 @@ const CUSTOM_KINDS: [CustomKind; 20] = [
     ("external-secrets.io/v1", "ExternalSecret", "externalsecrets", true),
     ("external-secrets.io/v1", "SecretStore", "secretstores", false),
     ("keda.sh/v1alpha1", "TriggerAuthentication", "triggerauthentications", false),
-    ("kafka.strimzi.io/v1", "KafkaTopic", "kafkatopics", true),
-    ("kafka.strimzi.io/v1", "KafkaUser", "kafkausers", false),
+    ("traefik.io/v1alpha1", "Middleware", "middlewares", true),
+    ("traefik.io/v1alpha1", "IngressRoute", "ingressroutes", false),
     ("example.com/v1", "Widget", "widgets", true),
 ];
 
