@@ -298,3 +298,153 @@ fn reason(reply: &Reply) -> String {
         None => status,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::Keyring;
+
+    /// A server that answers each request by its head, and keeps the heads.
+    struct Server {
+        host: String,
+        heads: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Server {
+        fn start(answer: impl Fn(&str, &str) -> String + Send + 'static) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let host = listener.local_addr().unwrap().to_string();
+            let heads = Arc::new(Mutex::new(Vec::new()));
+            let (kept, own) = (Arc::clone(&heads), host.clone());
+            std::thread::spawn(move || {
+                for mut stream in listener.incoming().flatten() {
+                    let (mut head, mut byte) = (Vec::new(), [0]);
+                    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count == 1)
+                    {
+                        head.push(byte[0]);
+                    }
+                    let head = String::from_utf8(head).unwrap().to_lowercase();
+                    let text = answer(&head, &own);
+                    kept.lock().unwrap().push(head);
+                    let _ = stream.write_all(text.as_bytes());
+                }
+            });
+            Self { host, heads }
+        }
+
+        /// Returns the first lines of the requests, each with its credentials.
+        fn requests(&self) -> Vec<String> {
+            let told = |head: &String| {
+                let with = head.lines().find_map(|line| line.strip_prefix("authorization: "));
+                let line = head.lines().next().unwrap_or_default().trim_end_matches(" http/1.1");
+                format!("{line} {}", with.unwrap_or("-"))
+            };
+            self.heads.lock().unwrap().iter().map(told).collect()
+        }
+    }
+
+    fn reply(status: &str, headers: &str, body: &str) -> String {
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n{body}",
+            body.len()
+        )
+    }
+
+    fn logins(host: &str) -> Vec<Login> {
+        let mut keyring = Keyring::default();
+        keyring
+            .add_config(json!({"auths": {host: {"username": "u", "password": "p"}}}).to_string().as_bytes())
+            .unwrap();
+        keyring.of(&ImageName::parse(&format!("{host}/a")).unwrap())
+    }
+
+    async fn ask(host: &str, logins: &[Login]) -> Answer {
+        let image = ImageName::parse(&format!("{host}/a/b:1")).unwrap();
+        Registries::new().unwrap().ask(&image, logins, false).await
+    }
+
+    #[tokio::test]
+    async fn token_is_requested_with_the_credentials() {
+        let server = Server::start(|head, own| match head {
+            head if head.starts_with("get /token?") => reply("200 OK", "", "{\"access_token\": \"t\"}"),
+            head if head.contains("authorization: bearer t") => reply("200 OK", "", ""),
+            _ => reply(
+                "401 Unauthorized",
+                &format!("WWW-Authenticate: Bearer realm=\"http://{own}/token\",service=\"s v\"\r\n"),
+                "",
+            ),
+        });
+        assert_eq!(ask(&server.host, &logins(&server.host)).await, Answer::Present(None));
+        let expected = [
+            "head /v2/a/b/manifests/1 -",
+            "get /token?service=s%20v&scope=repository:a/b:pull basic dtpw",
+            "head /v2/a/b/manifests/1 bearer t",
+        ];
+        assert_eq!(server.requests(), expected);
+    }
+
+    #[tokio::test]
+    async fn other_host_gets_no_credential() {
+        let other =
+            Server::start(|_, _| reply("401 Unauthorized", "WWW-Authenticate: Basic realm=\"x\"\r\n", ""));
+        let to = other.host.clone();
+        let server = Server::start(move |head, _| match head {
+            head if head.contains("authorization:") => {
+                reply("307 Temporary Redirect", &format!("Location: http://{to}/x\r\n"), "")
+            }
+            _ => reply("401 Unauthorized", "WWW-Authenticate: Basic realm=\"x\"\r\n", ""),
+        });
+        let answer = ask(&server.host, &logins(&server.host)).await;
+        assert_eq!(answer, Answer::Denied("it requires a user name and a password".to_string()));
+        assert_eq!(other.requests(), ["head /x -"]);
+        assert_eq!(server.requests().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn refused_head_is_repeated_and_reasons_contain_no_message() {
+        let server = Server::start(|head, _| match head {
+            head if head.starts_with("head") => reply("405 Method Not Allowed", "", ""),
+            _ => reply(
+                "404 Not Found",
+                "",
+                "{\"errors\": [{\"code\": \"NAME_UNKNOWN\", \"message\": \"canary\"}]}",
+            ),
+        });
+        assert_eq!(
+            ask(&server.host, &[]).await,
+            Answer::Missing("HTTP status 404, NAME_UNKNOWN".to_string())
+        );
+        let page = Server::start(|_, _| reply("200 OK", "Content-Type: text/html\r\n", ""));
+        assert!(matches!(ask(&page.host, &[]).await, Answer::Unknown(_)));
+        let busy = Server::start(|_, _| reply("429 Too Many Requests", "", ""));
+        assert_eq!(ask(&busy.host, &[]).await, Answer::Unknown("HTTP status 429".to_string()));
+    }
+
+    #[test]
+    fn servers_can_name_only_https_urls() {
+        let of =
+            |from: &str, location: &str| target(&from.parse().unwrap(), location).map(|url| url.to_string());
+        let registry = "https://quay.io/v2/a/manifests/1";
+        assert_eq!(of(registry, "https://auth.quay.io/token").as_deref(), Some("https://auth.quay.io/token"));
+        assert_eq!(of(registry, "/v2/b").as_deref(), Some("https://quay.io/v2/b"));
+        for location in [
+            "http://quay.io/token",
+            "http://127.0.0.1/token",
+            "https://localhost/token",
+            "//evil.example.com/",
+            "https://u:p@quay.io/",
+            "ftp://quay.io/",
+            "",
+        ] {
+            assert_eq!(of(registry, location), None, "{location}");
+        }
+        let local = "http://127.0.0.1:5000/v2/a/manifests/1";
+        assert_eq!(of(local, "http://127.0.0.1:5001/token").as_deref(), Some("http://127.0.0.1:5001/token"));
+    }
+}
