@@ -23,7 +23,7 @@ use crate::words::{all_of, counted, list_or};
 /// The check.
 pub const CHECK: Check<Mirror> = Check {
     name: "images",
-    why: "the mirror pulls every image; this check asks the registries from this machine, the nodes can have another network",
+    why: "the mirror's nodes pull every image; the check contacts the registries from this machine, not from the nodes",
     needs: &[Source::Api, Source::Mirror],
     judge: |input| Box::pin(read(input)),
 };
@@ -49,7 +49,7 @@ async fn read(input: &Mirror) -> Read<Judged> {
         (image, uses, answer)
     });
     let answers: Vec<Answered> = stream::iter(answers).buffered(AT_ONCE).collect().await;
-    Ok(judge(&answers, unusable, &platforms))
+    Ok(judge(&answers, &unusable, &platforms))
 }
 
 /// Returns the platforms of the mirror's nodes, such as `linux/arm64`, if the source has no node with one of them. Otherwise returns
@@ -240,7 +240,7 @@ fn is_host_of(host: &str, end: &str) -> bool {
 }
 
 /// Judges the answers. `unusable`: images that no kubelet can pull. `platforms`: platforms of the mirror's nodes.
-fn judge(answers: &[Answered], unusable: Vec<String>, platforms: &BTreeSet<String>) -> Judged {
+fn judge(answers: &[Answered], unusable: &[String], platforms: &BTreeSet<String>) -> Judged {
     let mut found = Found::default();
     for answered in answers {
         found.add(answered, platforms);
@@ -248,11 +248,10 @@ fn judge(answers: &[Answered], unusable: Vec<String>, platforms: &BTreeSet<Strin
     if answers.is_empty() && unusable.is_empty() {
         return Judged::pass("no copied workload pulls an image");
     }
-    let is_bad =
-        ![&found.missing, &found.denied, &found.other_platform, &unusable].iter().all(|list| list.is_empty());
+    let faults: [&[String]; 4] = [&found.missing, &found.denied, &found.other_platform, unusable];
+    let is_bad = faults.iter().any(|list| !list.is_empty());
     let is_open =
         !(found.silent.is_empty() && found.of_unread_secrets.is_empty() && found.of_nodes.is_empty());
-    let is_idle = !found.idle.is_empty();
     let (parts, remedies) = texts(found, unusable, platforms);
     if parts.is_empty() {
         let images: BTreeSet<&ImageName> = answers.iter().map(|(image, _, _)| image).collect();
@@ -260,41 +259,65 @@ fn judge(answers: &[Answered], unusable: Vec<String>, platforms: &BTreeSet<Strin
         return Judged::pass(format!("asked from this machine: the registries have {all}"));
     }
     let (observed, remedy) = (format!("asked from this machine: {}", parts.join("; ")), remedies.join("; "));
-    match (is_bad, is_open, is_idle) {
-        (true, _, _) => Judged::fail(observed, remedy),
-        (_, true, _) => Judged::unknown(observed, remedy),
-        _ => Judged::warn(observed, remedy),
+    match (is_bad, is_open) {
+        (true, _) => Judged::fail(observed, remedy),
+        (false, true) => Judged::unknown(observed, remedy),
+        (false, false) => Judged::warn(observed, remedy),
     }
 }
 
 /// Returns what was found, and what to do.
-fn texts(found: Found, unusable: Vec<String>, platforms: &BTreeSet<String>) -> (Vec<String>, Vec<String>) {
+fn texts(found: Found, unusable: &[String], platforms: &BTreeSet<String>) -> (Vec<String>, Vec<String>) {
     let platforms = platforms.iter().cloned().collect::<Vec<_>>().join(", ");
-    let silent = found
-        .silent
-        .into_iter()
+    let silent = found.silent.into_iter();
+    let silent = silent
         .map(|((host, reason), count)| format!("`{host}` ({}; {reason})", counted(count, "image", "images")));
-    let groups: [(String, Vec<String>, String); 8] = [
-        ("not in their registry".to_string(), found.missing, 
-         "push the missing images, or correct their names or the rules `images` of `--config`".to_string()),
-        ("denied".to_string(), found.denied,
-         "create a Secret whose user can pull (`kubectl create secret docker-registry`), and name it in `imagePullSecrets`, or in a rule \
-          `pullSecrets` of `--config`".to_string()),
-        (format!("not built for the mirror's nodes ({platforms})"), found.other_platform,
-         format!("build them for {platforms}, or give the mirror nodes of the source's architecture")),
-        ("cannot be pulled".to_string(), unusable, "correct the image or the Secret".to_string()),
-        ("missing or denied, but used only by workloads without Pods".to_string(), found.idle,
-         "push these images, or delete the workloads, before they run".to_string()),
-        ("not checked, because this machine gets no answer from".to_string(), silent.collect(),
-         "run this check on a machine that reaches these registries, or skip it: `--skip images`".to_string()),
-        ("private, and not checked, because the user has no permission to read their Secrets".to_string(), found.of_unread_secrets,
-         format!("{SECRETS_ROLE}; or skip this check: `--skip images`")),
-        ("private, and not checked, because the nodes can have credentials of their own".to_string(), found.of_nodes,
-         "make sure that the mirror's nodes are allowed to pull them (IAM role, credential provider of the kubelet); or skip this \
-          check: `--skip images`".to_string()),
-    ];
-    let filled = groups.into_iter().filter(|(_, list, _)| !list.is_empty());
-    filled.map(|(what, list, remedy)| (format!("{what}: {}", first_few(&list)), remedy)).unzip()
+    let (mut parts, mut remedies) = (Vec::new(), Vec::new());
+    let mut add = |what: &str, list: &[String], remedy: &str| {
+        if !list.is_empty() {
+            parts.push(format!("{what}: {}", first_few(list)));
+            remedies.push(remedy.to_string());
+        }
+    };
+    add(
+        "not in their registry",
+        &found.missing,
+        "push the missing images, or correct their names or the rules `images` of `--config`",
+    );
+    add(
+        "denied",
+        &found.denied,
+        "create a Secret whose user can pull (`kubectl create secret docker-registry`), and name it in `imagePullSecrets`, or in a rule \
+         `pullSecrets` of `--config`",
+    );
+    add(
+        &format!("not built for the mirror's nodes ({platforms})"),
+        &found.other_platform,
+        "build them for these platforms, or give the mirror nodes of the source's architecture",
+    );
+    add("cannot be pulled", unusable, "correct the name of the image, or the content of the Secret");
+    add(
+        "used only by workloads without Pods",
+        &found.idle,
+        "push these images and give their workloads a Secret before they run, or delete the workloads",
+    );
+    add(
+        "not checked, because this machine gets no answer from",
+        &silent.collect::<Vec<_>>(),
+        "run this check on a machine that reaches these registries, or skip it: `--skip images`",
+    );
+    add(
+        "private and not checked, because the user has no permission to read their Secrets",
+        &found.of_unread_secrets,
+        &format!("{SECRETS_ROLE}; or skip this check: `--skip images`"),
+    );
+    add(
+        "private and not checked, because the nodes can have credentials of their own",
+        &found.of_nodes,
+        "make sure that the mirror's nodes are allowed to pull them (IAM role, credential provider of the kubelet); or skip this check: \
+         `--skip images`",
+    );
+    (parts, remedies)
 }
 
 #[cfg(test)]
@@ -319,7 +342,7 @@ mod tests {
     }
 
     fn of(name: &str, uses: Uses, answer: Answer) -> Judged {
-        judge(&[(image(name), uses, answer)], Vec::new(), &BTreeSet::new())
+        judge(&[(image(name), uses, answer)], &[], &BTreeSet::new())
     }
 
     fn denied() -> Answer {
@@ -355,8 +378,8 @@ mod tests {
             (found.verdict, found.observed.as_str()),
             (Verdict::Pass, "asked from this machine: the registries have 1 image")
         );
-        assert_eq!(judge(&[], Vec::new(), &BTreeSet::new()).verdict, Verdict::Pass);
-        assert_eq!(judge(&[], vec!["x".to_string()], &BTreeSet::new()).verdict, Verdict::Fail);
+        assert_eq!(judge(&[], &[], &BTreeSet::new()).verdict, Verdict::Pass);
+        assert_eq!(judge(&[], &["x".to_string()], &BTreeSet::new()).verdict, Verdict::Fail);
     }
 
     #[test]
@@ -382,7 +405,7 @@ mod tests {
         let platforms = BTreeSet::from(["linux/arm64".to_string()]);
         let found = |all: &[&str]| {
             let all: BTreeSet<String> = all.iter().map(ToString::to_string).collect();
-            judge(&[(image("quay.io/a"), uses(&[]), Answer::Present(Some(all)))], Vec::new(), &platforms)
+            judge(&[(image("quay.io/a"), uses(&[]), Answer::Present(Some(all)))], &[], &platforms)
         };
         assert_eq!(found(&["linux/amd64", "linux/arm64"]).verdict, Verdict::Pass);
         let other = found(&["linux/amd64"]);
