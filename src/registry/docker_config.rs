@@ -167,13 +167,12 @@ fn is_match(key: &str, repository: &str) -> bool {
     port == of_port && of_path.starts_with(&path) && patterns.len() == names.len() && is_each()
 }
 
-/// Returns whether a text matches a pattern with `*` and `?`.
+/// Returns whether a text matches a pattern with `*`. A `?` ends the host, because Go reads it as the start of a query.
 fn is_glob(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, None) => true,
         (Some((b'*', rest)), _) if is_glob(rest, text) => true,
         (Some((b'*', _)), Some((_, after))) => is_glob(pattern, after),
-        (Some((b'?', rest)), Some((_, after))) => is_glob(rest, after),
         (Some((one, rest)), Some((other, after))) => one == other && is_glob(rest, after),
         _ => false,
     }
@@ -218,7 +217,8 @@ mod tests {
             ("*.dkr.ecr.*.amazonaws.com", "1.dkr.ecr.eu-west-1.amazonaws.com/a", true),
             ("*.example.com", "example.com/a", false),
             ("*.example.com", "a.b.example.com/a", false),
-            ("reg-?.example.com", "reg-1.example.com/a", true),
+            ("reg-*.example.com", "reg-1.example.com/a", true),
+            ("reg-?.example.com", "reg-1.example.com/a", false),
             ("[::1]:5000", "[::1]:5000/a", true),
         ] {
             assert_eq!(

@@ -84,7 +84,7 @@ async fn registries_are_asked_for_the_images_of_the_copies() {
         &["shop/web:2", "not found", "404", "MANIFEST_UNKNOWN", "Deployment `shop/web`"],
     );
     deploy(&pair, &format!("{}/shop/none", open.host), &json!([])).await;
-    pair.images_are("", "fail", &["shop/none:latest", "not found", "NAME_UNKNOWN"]);
+    pair.images_are("", "fail", &["shop/none:latest", "not found", "404"]);
 
     with_credentials(&pair, [&basic, &token], &account).await;
     with_rules(&pair, &open, &token).await;
