@@ -18,7 +18,7 @@
 //! encryption             decrypts and encrypts stored values with the API server's own encryption configuration
 //! store  kube_api  host  etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
 //! route53                the record sets of hosted zones in Amazon Route 53
-//! nameserver             the records of a zone on its name servers, and whether the servers accept changes
+//! nameserver  registry   the records of a zone on its name servers, and whether the servers accept changes · asks registries for images
 //! wire        certs      stored formats, lossless edits, bitmap · X.509, parsed and encoded
 //! ip         words       ranges, offsets, first address, old→new map · numbers and times for people
 //! ```
@@ -72,6 +72,8 @@ pub mod nameserver;
 pub mod operation;
 #[doc(hidden)]
 pub mod preflight;
+#[doc(hidden)]
+pub mod registry;
 pub mod renumber;
 #[doc(hidden)]
 pub mod report;

@@ -139,7 +139,7 @@ pub struct CniArgs {
 /// The second cluster is the mirror. Run this command before you copy the objects of some namespaces from this cluster to the
 /// mirror. Such a copy does not include the data of the workloads. The command checks that the mirror serves every kind, has the
 /// classes and issuers that the objects name, and has nodes with capacity for the running Pods. The command changes nothing. It
-/// only queries the two APIs. The exit status is 3 if a check fails or is unknown, and with `--strict` also if a check warns;
+/// only queries the two APIs, and the registries of the images. The exit status is 3 if a check fails or is unknown, and with `--strict` also if a check warns;
 /// otherwise it is 0. docs/preflight.md describes every check.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -157,7 +157,7 @@ pub struct MirrorArgs {
     /// kube-node-lease]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     namespace: Vec<String>,
-    /// The configuration of `netsurgeon mirror plan`: its namespaces, and the rules for the check `planned-objects`
+    /// The configuration of `netsurgeon mirror plan`: its namespaces, and the rules for the checks `planned-objects` and `images`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -34,6 +34,7 @@ mod entry;
 mod environment;
 mod field_managers;
 mod former_names;
+pub mod image_pulls;
 mod kind_comparison;
 pub mod ledger;
 mod left_out;

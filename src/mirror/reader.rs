@@ -155,7 +155,7 @@ impl MirrorReader {
     }
 
     /// Reads the Services and the autoscalers of the source.
-    async fn around(&self) -> Result<Around, Failure> {
+    pub(super) async fn around(&self) -> Result<Around, Failure> {
         let MirrorOptions { keep_node_ports, run, ours, moved, config, .. } = self.options.clone();
         let choices = Choices::new(&config, &run).map_err(Failure::refused)?;
         let run = run.into_iter().collect();

@@ -38,6 +38,7 @@ mod mirror;
 mod mirror_activation;
 mod mirror_adoption;
 mod mirror_content;
+mod mirror_images;
 mod mirror_kills;
 mod mirror_objects;
 mod mirror_pair;

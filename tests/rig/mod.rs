@@ -34,6 +34,7 @@ pub mod probe;
 pub mod process;
 pub mod programs;
 pub mod proxy;
+pub mod registry;
 pub mod relay;
 pub mod report;
 pub mod route53;

@@ -70,6 +70,11 @@ impl Choices {
         ONLY_CHOSEN.contains(&kind) && chooses
     }
 
+    /// Returns whether objects of a kind are left out unless they are chosen.
+    pub fn is_only_chosen(&self, kind: &str) -> bool {
+        ONLY_CHOSEN.contains(&kind)
+    }
+
     /// Returns whether a workload can be passive.
     pub fn has_passive(&self) -> bool {
         !self.passive.is_empty()

@@ -1,7 +1,5 @@
 //! Image rules: other registries in the mirror.
 
-use std::borrow::Cow;
-
 use serde_json::Value;
 
 use super::kind_names::{Kind, is_kind};
@@ -9,6 +7,7 @@ use super::places::change_text;
 use super::pod_specs::{IMAGES, with_pod_spec};
 use super::uses::Uses;
 use crate::mirror::config::{Config, ImageRule};
+use crate::registry::full_name;
 
 /// Changes the images of an object.
 pub(super) fn change_images(config: &Config, kind: &Kind<'_>, object: &mut Value, uses: &Uses) {
@@ -53,30 +52,6 @@ fn rest<'n>(start: &str, name: &'n str) -> Option<&'n str> {
     // Without a slash, the start is the host of a registry, and `:` is followed by its port.
     let ends: &[char] = if start.contains('/') { &['/', ':', '@'] } else { &['/'] };
     (start.ends_with('/') || rest.is_empty() || rest.starts_with(ends)).then_some(rest)
-}
-
-/// Returns the full name of an image, as container runtimes expand it (`splitDockerDomain` and `ParseDockerRef`,
-/// distribution/reference `normalize.go`).
-fn full_name(image: &str) -> Cow<'_, str> {
-    let is_host =
-        |part: &str| part.contains(['.', ':']) || part == "localhost" || part.to_lowercase() != part;
-    match image.split_once('/') {
-        Some(("index.docker.io" | "docker.io", rest)) => Cow::Owned(in_docker_hub(rest)),
-        Some((host, _)) if !is_host(host) => Cow::Owned(in_docker_hub(image)),
-        // The start of a rule can be only a host. An image cannot be.
-        None if !is_host(image.split(['@', ':']).next().unwrap_or_default()) => {
-            Cow::Owned(in_docker_hub(image))
-        }
-        _ => Cow::Borrowed(image),
-    }
-}
-
-fn in_docker_hub(rest: &str) -> String {
-    if rest.is_empty() || rest.contains('/') {
-        format!("docker.io/{rest}")
-    } else {
-        format!("docker.io/library/{rest}")
-    }
 }
 
 /// Returns whether a text starts with the host of a registry.

@@ -22,6 +22,7 @@ pub(super) use images::{image_conflict, is_registry_prefix};
 pub(super) use json_patch::check_patch;
 pub use kind_names::is_excluded;
 pub(super) use kind_names::{Kind, is_kind};
+pub(super) use pod_specs::image_pulls;
 pub use pod_specs::{POD_SPECS, pod_spec_place};
 pub(super) use pull_secrets::{PULL_SECRET_TYPE, planned_pull_secret, pull_secret};
 pub(super) use replicas::{has_replicas, make_passive};

@@ -3,6 +3,7 @@
 mod capacity;
 mod classes;
 mod fixed_addresses;
+mod images;
 mod issuers;
 mod kinds;
 mod mirror_nodes;
@@ -35,6 +36,7 @@ pub const CHECKS: &[Check<Mirror>] = &[
     classes::CHECK,
     issuers::CHECK,
     pull_secrets::CHECK,
+    images::CHECK,
     placement::CHECK,
     capacity::CHECK,
     fixed_addresses::CHECK,

@@ -13,7 +13,9 @@ use super::objects::define;
 use crate::rig::api::{Api, object_path};
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 use crate::rig::process::wait_until;
+use crate::rig::registry::{Access, Registry};
 use crate::rig::run::{has_line, says};
+use crate::rig::workspace::Workspace;
 use crate::serving_cluster::{DEADLINE, Run, command, run};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -72,7 +74,10 @@ async fn mirror_checks_pass_or_name_the_fault() {
         ClusterOptions { nodes: 1, controllers_as_themselves: true, ..ClusterOptions::new(Era::Objects) };
     let source = Cluster::start(options).await;
     let pair = Pair { mirror: Cluster::start(ClusterOptions::new(Era::Objects)).await, source };
-    with_a_shop(&pair.source.api).await;
+    let storage = Workspace::create("images");
+    let registry = Registry::start(storage.path(), Access::Open).await;
+    registry.push("web", "1");
+    with_a_shop(&pair.source.api, &registry.host).await;
     with_a_mirror(&pair.mirror.api).await;
     pair.comes_out("capacity", "pass", &["0.5 cores, 64 MiB, 1 Pod ", "1 node "]).await;
     for chosen in ["-n shop", ""] {
@@ -87,7 +92,7 @@ async fn mirror_checks_pass_or_name_the_fault() {
     }
     let shown = pair.run(None, "--namespace shop").expect(0);
     assert!(shown.err.contains("next: `netsurgeon mirror plan` with the same options"), "{}", shown.err);
-    assert!(shown.err.contains("17 pass"), "{}", shown.err);
+    assert!(shown.err.contains("18 pass"), "{}", shown.err);
 
     with_other_clusters(&pair).await;
     with_other_namespaces(&pair).await;
@@ -112,11 +117,12 @@ async fn mirror_checks_pass_or_name_the_fault() {
     pair.comes_out("gitops", "warn", &["Flux"]).await;
 }
 
-fn deployment() -> Value {
+/// The image is in a registry at this host.
+fn deployment(registry: &str) -> Value {
     let labels = json!({"app": "web"});
     let requests = json!({"cpu": "500m", "memory": "64Mi"});
     let container =
-        json!({"name": "web", "image": "registry.test/web:1", "resources": {"requests": requests}});
+        json!({"name": "web", "image": format!("{registry}/web:1"), "resources": {"requests": requests}});
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
         "spec": {
@@ -150,12 +156,12 @@ async fn with_classes(api: &Api) {
     define(api, "example.com", "v1", WIDGET, "Namespaced").await;
 }
 
-async fn with_a_shop(api: &Api) {
+async fn with_a_shop(api: &Api, registry: &str) {
     with_classes(api).await;
     api.create_namespace("shop").await;
     api.create(&secret()).await;
     api.create_service("shop", "web", json!({"selector": {"app": "web"}, "ports": [{"port": 80}]})).await;
-    api.create(&deployment()).await;
+    api.create(&deployment(registry)).await;
     let metadata = json!({"name": "web", "namespace": "shop"});
     let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
     api.create(&json!({
@@ -298,7 +304,7 @@ async fn without_secrets(pair: &Pair) {
     pair.source.api.create(&secret()).await;
     pair.comes_out("pull-secrets", "pass", &["1 "]).await;
     // A workload without Pods, which gets its Secret from the ServiceAccount of every namespace. A mirror plan adopts it.
-    let mut idle = deployment();
+    let mut idle = deployment("registry.test");
     idle["metadata"]["name"] = json!("idle");
     idle["spec"]["replicas"] = json!(0);
     idle["spec"]["template"]["spec"]["imagePullSecrets"] = json!([]);
