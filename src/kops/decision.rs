@@ -81,7 +81,7 @@ fn subnets(sources: &Sources<'_>, request: &Request, settings: &Settings) -> Opt
     let cluster = &sources.cluster;
     let is_id = |path: &str| {
         let path = path.strip_prefix("networking.").unwrap_or(path);
-        path.starts_with("subnets.") && path.ends_with(".name")
+        path.starts_with("subnets.") && path.rsplit('.').next() == Some("name")
     };
     let names = cluster.fields.iter().filter(|field| is_id(&field.path));
     let ids = names.filter_map(|field| {

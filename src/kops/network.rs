@@ -88,7 +88,7 @@ fn ranges(
         path == suffix
             || (suffix == ".cidr"
                 && path.starts_with("subnets.")
-                && path.ends_with(".cidr")
+                && path.rsplit('.').next() == Some("cidr")
                 && !path.contains(".additionalRoutes."))
             || (suffix == "additionalNetworkCIDRs" && path.starts_with("additionalNetworkCIDRs."))
     };
