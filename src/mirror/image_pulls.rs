@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::decision::{Around, Decision};
 use super::reader::MirrorReader;
-use super::rules::{Kind, image_pulls, is_kind, pod_spec_place, pull_secret};
+use super::rules::{Kind, image_pulls, is_kind, is_only_chosen, pod_spec_place, pull_secret};
 use super::work::Reference;
 use crate::inventory::{list, text};
 use crate::kube_api::Collection;
@@ -48,13 +48,12 @@ impl MirrorReader {
         let mut found = Vec::new();
         for namespace in &self.options.namespaces {
             for (version, kind, resource) in WORKLOADS {
-                let is_copied = around.choices.reads(resource) || !around.choices.is_only_chosen(resource);
+                let is_copied = !is_only_chosen(resource) || around.choices.reads(resource);
                 if !is_copied || self.is_excluded(resource, kind) {
                     continue;
                 }
-                let pulls = |mut object: Value| {
-                    // The items of a list have no kind.
-                    object["kind"] = kind.into();
+                let pulls = |object: Value| {
+                    let object = with_kind(object, kind);
                     of_workload((kind, resource), &object, &around, &accounts)
                 };
                 let collection = Collection::new(version, kind, Some(namespace));
@@ -71,8 +70,8 @@ impl MirrorReader {
             return Ok(found);
         }
         for namespace in &self.options.namespaces {
-            let secrets = |mut account: Value| {
-                account["kind"] = "ServiceAccount".into();
+            let secrets = |account: Value| {
+                let account = with_kind(account, "ServiceAccount");
                 let Decision::Create(copy) = around.decide(RESOURCE, &account, None) else { return None };
                 let name = text(&account, "/metadata/name").to_string();
                 Some(((namespace.clone(), name), secrets(&copy)))
@@ -102,6 +101,14 @@ impl MirrorReader {
         };
         Ok(self.source.get(&reference.object()).await?)
     }
+}
+
+/// Adds the kind to an object. The items of a list have none.
+fn with_kind(mut object: Value, kind: &str) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("kind".to_string(), kind.into());
+    }
+    object
 }
 
 /// Returns the images of a workload; `None` if it is not copied.

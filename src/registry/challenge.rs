@@ -102,9 +102,9 @@ mod tests {
         Challenge::of(&headers)
     }
 
-    fn bearer(realm: &str, service: Option<&str>, scope: Option<&str>) -> Option<Challenge> {
+    fn bearer(realm: &str, service: Option<&str>, scope: Option<&str>) -> Challenge {
         let owned = |text: &str| text.to_string();
-        Some(Challenge::Bearer { realm: owned(realm), service: service.map(owned), scope: scope.map(owned) })
+        Challenge::Bearer { realm: owned(realm), service: service.map(owned), scope: scope.map(owned) }
     }
 
     #[test]
@@ -115,26 +115,26 @@ mod tests {
                 vec![
                     r#"Bearer realm="https://auth.docker.io/token",service="registry.docker.io",scope="repository:a/b:pull,push""#,
                 ],
-                bearer(hub, Some("registry.docker.io"), Some(scope)),
+                Some(bearer(hub, Some("registry.docker.io"), Some(scope))),
             ),
             (
                 vec![r#"bearer  Realm = "https://auth.docker.io/token" , error="invalid_token""#],
-                bearer(hub, None, None),
+                Some(bearer(hub, None, None)),
             ),
-            (vec!["Bearer realm=https://auth.docker.io/token,service=x"], bearer(hub, Some("x"), None)),
+            (vec!["Bearer realm=https://auth.docker.io/token,service=x"], Some(bearer(hub, Some("x"), None))),
             (vec![r#"Basic realm="a \"quoted\" name, and more""#], Some(Challenge::Basic)),
             (
                 vec![r#"Basic realm="a", Bearer realm="https://auth.docker.io/token""#],
-                bearer(hub, None, None),
+                Some(bearer(hub, None, None)),
             ),
             (
                 vec!["Basic realm=\"a\"", "Bearer realm=\"https://auth.docker.io/token\""],
-                bearer(hub, None, None),
+                Some(bearer(hub, None, None)),
             ),
             (vec!["BASIC"], Some(Challenge::Basic)),
             (vec!["Negotiate", "Basic realm=\"a\""], Some(Challenge::Basic)),
             (vec!["Bearer service=\"x\""], None),
-            (vec!["Bearer realm=\"unclosed"], bearer("unclosed", None, None)),
+            (vec!["Bearer realm=\"unclosed"], Some(bearer("unclosed", None, None))),
             (vec![""], None),
             (vec![], None),
         ] {

@@ -1,6 +1,7 @@
 //! Asks registries for images.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use http::header::{CONTENT_TYPE, LOCATION};
@@ -265,9 +266,11 @@ fn with_query(url: &str, parameters: &[(&str, Option<&str>)]) -> String {
         for byte in value.bytes() {
             match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => {
-                    url.push(byte.into())
+                    url.push(byte.into());
                 }
-                other => url.push_str(&format!("%{other:02X}")),
+                other => {
+                    let _ = write!(url, "%{other:02X}");
+                }
             }
         }
     }

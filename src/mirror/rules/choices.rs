@@ -16,6 +16,11 @@ use crate::mirror::left_out::{self, Reason};
 /// Kinds that are left out unless the configuration or `--run` chooses an object.
 const ONLY_CHOSEN: [&str; 2] = ["apps/statefulsets", "apps/replicasets"];
 
+/// Returns whether objects of a kind are left out unless they are chosen.
+pub(in crate::mirror) fn is_only_chosen(kind: &str) -> bool {
+    ONLY_CHOSEN.contains(&kind)
+}
+
 /// What the configuration says about an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::mirror) enum Choice {
@@ -68,11 +73,6 @@ impl Choices {
     pub fn reads(&self, kind: &str) -> bool {
         let chooses = !self.passive.is_empty() || !self.run.is_empty() || !self.names.is_empty();
         ONLY_CHOSEN.contains(&kind) && chooses
-    }
-
-    /// Returns whether objects of a kind are left out unless they are chosen.
-    pub fn is_only_chosen(&self, kind: &str) -> bool {
-        ONLY_CHOSEN.contains(&kind)
     }
 
     /// Returns whether a workload can be passive.
