@@ -230,8 +230,8 @@ pub(super) fn check_versions(changer: &mut Changer<'_, '_>) {
                 continue;
             }
             let key = field.segments.last().map(|last| last.text.as_str()).unwrap_or_default();
-            let is_reserved = |name: &&str| key == *name || (name.ends_with('/') && key.starts_with(*name));
-            if RESERVED.iter().any(|name| is_reserved(name)) {
+            let is_reserved = |name: &str| key == name || (name.ends_with('/') && key.starts_with(name));
+            if RESERVED.into_iter().any(is_reserved) {
                 let text = "kOps sets this tag itself, and current versions refuse it in `cloudLabels`; remove it with the value `none`";
                 changer.warn(document, field, text.to_string());
             }
