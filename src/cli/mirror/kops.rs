@@ -37,8 +37,9 @@ Examples:
   netsurgeon mirror kops blue.yaml --name green.example.com
   netsurgeon mirror kops blue.yaml --name green.example.com --diff \\
       --set networkCIDR=10.1.0.0/16 --set subnets.us-east-1a.cidr=10.1.32.0/19
-  netsurgeon mirror kops blue.yaml --name green.example.com --set networking=cilium \\
-      --set networkCIDR=10.1.0.0/16 --set subnets.us-east-1a.cidr=10.1.32.0/19 \\
+  netsurgeon mirror kops blue.yaml --name green.example.com \\
+      --set networking=cilium --set networkCIDR=10.1.0.0/16 \\
+      --set subnets.us-east-1a.cidr=10.1.32.0/19 \\
       --replace blue.example.com=green.example.com --out green.yaml")]
 pub struct KopsArgs {
     /// The files with the Cluster and its InstanceGroups; `-` reads stdin
