@@ -233,15 +233,14 @@ async fn pods_that_the_mirror_refuses_are_explained() {
     for api in [&pair.source.api, &pair.mirror.api] {
         api.create_namespace(NAMESPACE).await;
     }
-    let of_cpu =
-        json!({"limits": [{"type": "Container", "max": {"cpu": "100m"}, "default": {"cpu": "50m"}}]});
+    let of_cpu = json!({"limits": [{"type": "Container", "max": {"cpu": "100m"}}]});
     pair.mirror.api.create(&object("v1", "LimitRange", "small", &json!({"spec": of_cpu}))).await;
     let workload = |name: &str, pod: &Value| {
         let template = json!({"metadata": {"labels": {"app": name}}, "spec": pod});
         let spec = json!({"selector": {"matchLabels": {"app": name}}, "template": template});
         object("apps/v1", "Deployment", name, &json!({"spec": spec}))
     };
-    let container = |cpu: &str| json!([{"name": "a", "image": "b", "resources": {"requests": {"cpu": cpu}}}]);
+    let container = |cpu: &str| json!([{"name": "a", "image": "b", "resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}}]);
     let class = of_cluster("node.k8s.io/v1", "RuntimeClass", "gvisor", &json!({"handler": "runsc"}));
     pair.source.api.create(&class).await;
     pair.create(&[
