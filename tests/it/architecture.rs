@@ -102,7 +102,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "words",
         ],
     ),
-    ("mirror", &["inventory", "session", "operation", "store", "kube_api", "words"]),
+    ("mirror", &["inventory", "session", "operation", "store", "kube_api", "certs", "words"]),
     ("deploy_lock", &["kube_api"]),
     ("audit", &["session", "survey", "store", "kube_api", "host", "wire", "ip"]),
     (

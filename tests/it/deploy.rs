@@ -17,9 +17,10 @@ const READ_ONLY: [&str; 9] = [
     "netsurgeon-preflight",
 ];
 /// Optional roles: no manifest binds them.
-const OPTIONAL: [&str; 5] = [
+const OPTIONAL: [&str; 6] = [
     "netsurgeon-lock-timer",
     "netsurgeon-mirror-activate",
+    "netsurgeon-mirror-sans",
     "netsurgeon-mirror-secrets",
     "netsurgeon-mirror-write",
     "netsurgeon-nodes",

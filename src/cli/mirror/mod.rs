@@ -6,6 +6,7 @@ mod apply;
 mod deactivate;
 mod diff_output;
 mod plan;
+pub(in crate::cli) mod sans;
 mod teardown;
 mod verify;
 
@@ -31,6 +32,8 @@ pub enum MirrorCommand {
     Verify(verify::VerifyArgs),
     Activate(Box<activate::ActivateArgs>),
     Deactivate(deactivate::DeactivateArgs),
+    #[command(subcommand)]
+    Sans(sans::SansCommand),
     Teardown(teardown::TeardownArgs),
 }
 
@@ -42,6 +45,7 @@ pub async fn run(context: &Context, command: &MirrorCommand) -> Result<Outcome, 
         MirrorCommand::Verify(args) => verify::run(context, args).await,
         MirrorCommand::Activate(args) => activate::run(context, args).await,
         MirrorCommand::Deactivate(args) => deactivate::run(context, args).await,
+        MirrorCommand::Sans(command) => sans::run(context, command).await,
         MirrorCommand::Teardown(args) => teardown::run(context, args).await,
     }
 }

@@ -17,6 +17,7 @@ mod warnings;
 
 use serde_json::Value;
 
+pub(super) use hosts::CertificateNames;
 pub(super) use choices::{Choice, Choices, Workload, pod_labels};
 pub(super) use images::{image_conflict, is_registry_prefix};
 pub(super) use json_patch::check_patch;
