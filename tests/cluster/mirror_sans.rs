@@ -296,7 +296,8 @@ async fn certificate_that_is_not_issued_gets_its_names_back() {
 async fn missing_permission_is_found_before_the_first_change() {
     let source = Source::start(&[ca("web", &["www.example.com"])]).await;
     let api = &source.cluster.api;
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml")).expect("the roles");
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac.yaml")).expect("the roles");
     for part in text.split("\n---\n") {
         api.apply(&serde_saphyr::from_str(part).expect("an object")).await;
     }
@@ -363,7 +364,11 @@ impl Source {
         }
         if completes {
             let wanted = ["www.example.com", "www.green.example.com"];
-            assert_eq!((self.names("web").await, self.issued("web").await), (wanted.map(String::from).into(), wanted.map(String::from).into()), "{trouble:?}");
+            assert_eq!(
+                (self.names("web").await, self.issued("web").await),
+                (wanted.map(String::from).into(), wanted.map(String::from).into()),
+                "{trouble:?}"
+            );
             troubles.deliver().await;
             assert_eq!(self.names("web").await, wanted, "{trouble:?}: a late request changed something");
         }
@@ -404,7 +409,8 @@ async fn apply_is_killed_at_every_write() {
     let kubeconfig = source.workspace.write("gate.conf", gate.kubeconfig()).display().to_string();
     let mut kills = 0;
     for write in 1.. {
-        let kinds = [Trouble::KilledBefore(write), Trouble::KilledAfter(write), Trouble::KilledAndLate(write)];
+        let kinds =
+            [Trouble::KilledBefore(write), Trouble::KilledAfter(write), Trouble::KilledAndLate(write)];
         let mut killed = 0;
         for (trouble, completes) in kinds.into_iter().zip([write % 2 == 0, write % 2 == 1, write % 2 == 0]) {
             killed += usize::from(source.round((&troubles, &kubeconfig), trouble, completes).await);

@@ -58,7 +58,10 @@ impl CertManager {
         let workspace = Workspace::create("cert-manager");
         let log = workspace.join("controller.log");
         let arguments = [format!("--kubeconfig={}", kubeconfig.display()), "-v=2".to_owned()];
-        Self { process: Process::start("cert-manager", &cert_manager(), &arguments, &log), _workspace: workspace }
+        Self {
+            process: Process::start("cert-manager", &cert_manager(), &arguments, &log),
+            _workspace: workspace,
+        }
     }
 
     /// Returns the end of its log.

@@ -185,7 +185,8 @@ impl CertificateNames {
 /// section 6.3).
 fn covers(wildcard: &str, name: &str) -> bool {
     let Some(domain) = wildcard.strip_prefix("*.") else { return false };
-    let is_in = |(label, rest): (&str, &str)| !label.is_empty() && label != "*" && rest.eq_ignore_ascii_case(domain);
+    let is_in =
+        |(label, rest): (&str, &str)| !label.is_empty() && label != "*" && rest.eq_ignore_ascii_case(domain);
     name.split_once('.').is_some_and(is_in)
 }
 
@@ -314,7 +315,10 @@ mod tests {
 
     #[test]
     fn certificate_gets_only_names_that_it_lacks() {
-        let rules = [rule("blue.example.com", Some("example.com"), None), rule("example.org", None, Some("example.net"))];
+        let rules = [
+            rule("blue.example.com", Some("example.com"), None),
+            rule("example.org", None, Some("example.net")),
+        ];
         let of = |names: &[&str]| {
             let CertificateNames { missing, present, covered } = CertificateNames::of(&rules, names);
             [missing, present, covered].map(|names| names.join(" "))
@@ -331,7 +335,11 @@ mod tests {
             assert_eq!(of(&names), expected, "{names:?}");
         }
         let certificate = json!({"spec": {"dnsNames": ["www.blue.example.com", "*.example.com"]}});
-        let copy = after("cert-manager.io/certificates", &certificate, rule("blue.example.com", Some("example.com"), None));
+        let copy = after(
+            "cert-manager.io/certificates",
+            &certificate,
+            rule("blue.example.com", Some("example.com"), None),
+        );
         assert_eq!(copy, certificate, "the copy has the names of the copied Secret");
     }
 

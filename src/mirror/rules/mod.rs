@@ -17,8 +17,8 @@ mod warnings;
 
 use serde_json::Value;
 
-pub(super) use hosts::CertificateNames;
 pub(super) use choices::{Choice, Choices, Workload, pod_labels};
+pub(super) use hosts::CertificateNames;
 pub(super) use images::{image_conflict, is_registry_prefix};
 pub(super) use json_patch::check_patch;
 pub use kind_names::is_excluded;

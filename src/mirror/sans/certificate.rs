@@ -58,7 +58,9 @@ fn fault(error: &ClusterError, is_secret: bool) -> StepFault {
     }
     let text = refusal::words(error, is_secret);
     let role = if is_secret { "netsurgeon-mirror-secrets" } else { "netsurgeon-mirror-sans" };
-    StepFault::Skip(format!("{text}; what helps: bind the ClusterRole `{role}` of deploy/rbac.yaml in this namespace"))
+    StepFault::Skip(format!(
+        "{text}; what helps: bind the ClusterRole `{role}` of deploy/rbac.yaml in this namespace"
+    ))
 }
 
 impl SourceCertificate<'_> {
@@ -74,7 +76,8 @@ impl SourceCertificate<'_> {
 
     /// Reads the Certificate. Skips the subject if it does not exist or was replaced.
     pub async fn read(&self) -> Result<Value, StepFault> {
-        let gone = || StepFault::Skip(format!("another client has deleted or replaced {}", self.effect.object));
+        let gone =
+            || StepFault::Skip(format!("another client has deleted or replaced {}", self.effect.object));
         self.find().await?.ok_or_else(gone)
     }
 
@@ -119,7 +122,8 @@ impl SourceCertificate<'_> {
             let kept = without(&now, names);
             if kept.is_empty() && !now.is_empty() {
                 return Err(StepFault::Skip(
-                    "another client has removed all other names, so a Certificate without names would remain".to_string(),
+                    "another client has removed all other names, so a Certificate without names would remain"
+                        .to_string(),
                 ));
             }
             Ok((kept.len() < now.len()).then(|| json!({"spec": {"dnsNames": kept}})))
@@ -159,7 +163,11 @@ impl SourceCertificate<'_> {
     }
 
     /// Waits until the certificate is issued with these names. Returns why it is not; `None` if it is.
-    pub async fn wait(&self, doing: &Doing<'_, AddNames>, names: &[String]) -> Result<Option<String>, StepFault> {
+    pub async fn wait(
+        &self,
+        doing: &Doing<'_, AddNames>,
+        names: &[String],
+    ) -> Result<Option<String>, StepFault> {
         let seconds = self.effect.wait_issued;
         let (start, limit, mut pause) = (Instant::now(), Duration::from_secs(seconds), FIRST_PAUSE);
         loop {

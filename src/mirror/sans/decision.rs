@@ -35,10 +35,9 @@ pub(super) fn decide(certificate: &Value, issuer: &IssuerFacts, rules: &[HostRul
     if missing.is_empty() {
         return match (present.is_empty(), covered.first()) {
             (false, _) => Decision { action: SansAction::Same, names: Vec::new(), reason: None },
-            (true, Some(name)) => Decision::left_out(
-                "wildcard",
-                format!("a wildcard of the Certificate covers `{name}`"),
-            ),
+            (true, Some(name)) => {
+                Decision::left_out("wildcard", format!("a wildcard of the Certificate covers `{name}`"))
+            }
             (true, None) => Decision::left_out("no-rule", no_rule(certificate, &dns_names)),
         };
     }
@@ -54,7 +53,8 @@ pub(super) fn decide(certificate: &Value, issuer: &IssuerFacts, rules: &[HostRul
 fn no_rule(certificate: &Value, dns_names: &[&str]) -> String {
     if dns_names.is_empty() && !text(certificate, "/spec/commonName").is_empty() {
         // A client ignores the common name of a certificate that has a DNS name (RFC 6125, section 6.4.4).
-        return "it has only a common name: with a DNS name, clients would ignore the common name".to_string();
+        return "it has only a common name: with a DNS name, clients would ignore the common name"
+            .to_string();
     }
     "no rule of `hosts` adds a name".to_string()
 }
@@ -71,7 +71,8 @@ fn state_of_certificate(certificate: &Value) -> Option<(&'static str, String)> {
             return Some(("ingress", detail));
         }
         if GATEWAY_GROUPS.contains(&group) {
-            let detail = format!("its names come from the {kind} `{name}`: add a listener for the name there");
+            let detail =
+                format!("its names come from the {kind} `{name}`: add a listener for the name there");
             return Some(("gateway", detail));
         }
         let is_controller = owner["controller"] == true;
@@ -79,7 +80,11 @@ fn state_of_certificate(certificate: &Value) -> Option<(&'static str, String)> {
     })
 }
 
-fn state_of_issuer(certificate: &Value, issuer: &IssuerFacts, added: usize) -> Option<(&'static str, String)> {
+fn state_of_issuer(
+    certificate: &Value,
+    issuer: &IssuerFacts,
+    added: usize,
+) -> Option<(&'static str, String)> {
     let name = IssuerRef::of(certificate);
     match issuer {
         IssuerFacts::External => None,
@@ -90,9 +95,12 @@ fn state_of_issuer(certificate: &Value, issuer: &IssuerFacts, added: usize) -> O
         }
         IssuerFacts::Found(found) => {
             let most = found.most_names?;
-            let now = list(certificate, "/spec/dnsNames").len().saturating_add(list(certificate, "/spec/ipAddresses").len());
+            let now = list(certificate, "/spec/dnsNames")
+                .len()
+                .saturating_add(list(certificate, "/spec/ipAddresses").len());
             let wanted = now.saturating_add(added);
-            let detail = format!("it would have {wanted} names; {name} issues certificates with up to {most} names");
+            let detail =
+                format!("it would have {wanted} names; {name} issues certificates with up to {most} names");
             (wanted > most).then_some(("too-many-names", detail))
         }
     }
@@ -131,7 +139,12 @@ mod tests {
 
     fn issuer(most_names: Option<usize>, unready: Option<&str>) -> IssuerFacts {
         let unready = unready.map(str::to_string);
-        IssuerFacts::Found(FoundIssuer { unready, is_acme: most_names.is_some(), has_http_solver: false, most_names })
+        IssuerFacts::Found(FoundIssuer {
+            unready,
+            is_acme: most_names.is_some(),
+            has_http_solver: false,
+            most_names,
+        })
     }
 
     /// Returns the action, and the code of the reason or the names.
@@ -146,7 +159,11 @@ mod tests {
         for (spec, action, what) in [
             (json!({}), SansAction::Add, "www.green.example.com"),
             (json!({"dnsNames": ["www.example.com", "www.green.example.com"]}), SansAction::Same, ""),
-            (json!({"dnsNames": ["www.example.com", "*.green.example.com"]}), SansAction::LeftOut, "wildcard"),
+            (
+                json!({"dnsNames": ["www.example.com", "*.green.example.com"]}),
+                SansAction::LeftOut,
+                "wildcard",
+            ),
             (
                 json!({"dnsNames": ["a.b.example.com", "*.green.example.com"]}),
                 SansAction::Add,
@@ -199,10 +216,12 @@ mod tests {
     #[test]
     fn certificate_that_fails_now_gets_no_name() {
         let mut failing = certificate(&json!({}), &json!({}));
-        failing["status"] =
-            json!({"conditions": [{"type": "Ready", "status": "False", "reason": "Expired", "message": "it expired"}]});
+        failing["status"] = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "Expired", "message": "it expired"}]});
         let decision = decide(&failing, &issuer(None, None), &rules());
-        assert_eq!(decision.reason, Some(("not-ready", "it is not ready now: Expired: it expired".to_string())));
+        assert_eq!(
+            decision.reason,
+            Some(("not-ready", "it is not ready now: Expired: it expired".to_string()))
+        );
         failing["status"] = json!({});
         assert_eq!(outcome(&failing, &issuer(None, None)).1, "not-ready");
     }

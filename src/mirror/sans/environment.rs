@@ -34,7 +34,10 @@ fn made(names: &[String]) -> Value {
 }
 
 /// Adds the names, and waits until the certificate is issued. Otherwise removes them again, so that the next renewal does not fail.
-async fn issue(certificate: &SourceCertificate<'_>, doing: &Doing<'_, AddNames>) -> Result<Applied, StepFault> {
+async fn issue(
+    certificate: &SourceCertificate<'_>,
+    doing: &Doing<'_, AddNames>,
+) -> Result<Applied, StepFault> {
     let names = added(doing);
     let issued = async {
         certificate.add(doing, &names).await?;

@@ -45,8 +45,9 @@ pub(super) fn issuance(certificate: &Value, leaf: &[String], added: &[String]) -
         return Issuance::Reverted;
     }
     let generation = certificate.pointer("/metadata/generation").and_then(Value::as_i64);
-    let is_of_now =
-        |one: &&Value| generation.is_some() && one.get("observedGeneration").and_then(Value::as_i64) == generation;
+    let is_of_now = |one: &&Value| {
+        generation.is_some() && one.get("observedGeneration").and_then(Value::as_i64) == generation
+    };
     if let Some(failed) = condition(certificate, "Issuing")
         && is_of_now(&failed)
         && text(failed, "/status") == "False"
@@ -67,7 +68,8 @@ pub(super) fn reasons(certificate: &Value, requests: &[Value], orders: &[Value])
     let request = newest_of(requests, text(certificate, "/metadata/uid"));
     if let Some(request) = request {
         let name = text(request, "/metadata/name");
-        let conditions = ["InvalidRequest", "Denied", "Ready"].iter().filter_map(|kind| condition(request, kind));
+        let conditions =
+            ["InvalidRequest", "Denied", "Ready"].iter().filter_map(|kind| condition(request, kind));
         let said: Vec<String> = conditions.map(words).collect();
         let said = if said.is_empty() { "its issuer has not answered".to_string() } else { said.join("; ") };
         found.push(format!("CertificateRequest {name}: {said}"));
@@ -109,7 +111,8 @@ mod tests {
 
     #[test]
     fn issued_needs_condition_and_names() {
-        let ready = |status: &str, of: i64| json!([{"type": "Ready", "status": status, "observedGeneration": of}]);
+        let ready =
+            |status: &str, of: i64| json!([{"type": "Ready", "status": status, "observedGeneration": of}]);
         let added = ["b.org".to_string()];
         let both = ["a.org".to_string(), "B.org".to_string()];
         let old = ["a.org".to_string()];
@@ -145,7 +148,8 @@ mod tests {
                                 "ownerReferences": [{"uid": owner}]},
                    "status": {"conditions": [{"type": "Ready", "reason": "Pending", "message": name}]}})
         };
-        let requests = [request("web-9", "9", "c"), request("web-10", "10", "c"), request("other-11", "11", "d")];
+        let requests =
+            [request("web-9", "9", "c"), request("web-10", "10", "c"), request("other-11", "11", "d")];
         let order = |name: &str, owner: &str| {
             json!({"metadata": {"name": name, "ownerReferences": [{"uid": owner}]},
                    "status": {"state": "invalid", "reason": "rate limited"}})

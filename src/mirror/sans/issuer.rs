@@ -94,7 +94,9 @@ impl FoundIssuer {
         let most = if is_short { MOST_NAMES_OF_PROFILE } else { MOST_NAMES };
         let solvers = list(issuer, "/spec/acme/solvers");
         Self {
-            unready: condition(issuer, "Ready").is_none_or(|ready| text(ready, "/status") != "True").then(|| why(issuer)),
+            unready: condition(issuer, "Ready")
+                .is_none_or(|ready| text(ready, "/status") != "True")
+                .then(|| why(issuer)),
             is_acme,
             has_http_solver: solvers.iter().any(|solver| solver.get("http01").is_some()),
             most_names: is_acme.then_some(most),
@@ -134,8 +136,16 @@ mod tests {
         };
         for (reference, expected, is_read) in [
             (json!({"name": "ca"}), "Issuer shop/ca", true),
-            (json!({"name": "ca", "kind": "ClusterIssuer", "group": "cert-manager.io"}), "ClusterIssuer ca", true),
-            (json!({"name": "ca", "kind": "PcaIssuer", "group": "aws.example"}), "PcaIssuer.aws.example ca", false),
+            (
+                json!({"name": "ca", "kind": "ClusterIssuer", "group": "cert-manager.io"}),
+                "ClusterIssuer ca",
+                true,
+            ),
+            (
+                json!({"name": "ca", "kind": "PcaIssuer", "group": "aws.example"}),
+                "PcaIssuer.aws.example ca",
+                false,
+            ),
             (json!({"name": "ca", "kind": "Other"}), "Other ca", false),
         ] {
             let found = of(reference);

@@ -76,17 +76,20 @@ impl<'a> SansReader<'a> {
         let collection = Collection::new(CERT_MANAGER, "Certificate", Some(namespace));
         match self.source.list_as(&collection, &Some).await {
             Ok(found) => Ok(found),
-            Err(ClusterError::NotFound { .. }) => {
-                Err(Failure::refused("the cluster does not serve Certificates of `cert-manager.io/v1`")
-                    .hint("`--context` selects the source; cert-manager 1.0 or later must be installed there"))
-            }
+            Err(ClusterError::NotFound { .. }) => Err(Failure::refused(
+                "the cluster does not serve Certificates of `cert-manager.io/v1`",
+            )
+            .hint("`--context` selects the source; cert-manager 1.0 or later must be installed there")),
             Err(error @ ClusterError::Forbidden { .. }) => Err(Failure::from(error)
                 .hint("bind the ClusterRole `netsurgeon-mirror-sans` of deploy/rbac.yaml to this user")),
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn issuers(&self, wanted: BTreeSet<IssuerRef>) -> Result<BTreeMap<IssuerRef, IssuerFacts>, Failure> {
+    async fn issuers(
+        &self,
+        wanted: BTreeSet<IssuerRef>,
+    ) -> Result<BTreeMap<IssuerRef, IssuerFacts>, Failure> {
         let facts = wanted.into_iter().map(async |issuer| {
             let facts = self.facts(&issuer).await?;
             Ok::<_, ClusterError>((issuer, facts))
@@ -102,7 +105,9 @@ impl<'a> SansReader<'a> {
         let Some(object) = issuer.object() else { return Ok(IssuerFacts::Missing) };
         match self.source.get(&object).await {
             Ok(Some(found)) => Ok(IssuerFacts::Found(FoundIssuer::of(&found))),
-            Ok(None) | Err(ClusterError::NotFound { .. } | ClusterError::Manifest { .. }) => Ok(IssuerFacts::Missing),
+            Ok(None) | Err(ClusterError::NotFound { .. } | ClusterError::Manifest { .. }) => {
+                Ok(IssuerFacts::Missing)
+            }
             Err(error @ ClusterError::Forbidden { .. }) => Ok(IssuerFacts::Unread(format!(
                 "{error}; what helps: bind the ClusterRole `netsurgeon-mirror-sans` of deploy/rbac.yaml to this user"
             ))),
@@ -123,10 +128,13 @@ impl<'a> SansReader<'a> {
                 found.push(format!("the namespace `{namespace}` has no Certificate"));
             }
         }
-        let additions = || certificates.iter().zip(entries).filter(|(_, entry)| entry.action == SansAction::Add);
+        let additions =
+            || certificates.iter().zip(entries).filter(|(_, entry)| entry.action == SansAction::Add);
         let by_http: BTreeSet<String> = additions()
             .map(|(certificate, _)| IssuerRef::of(certificate))
-            .filter(|issuer| matches!(issuers.get(issuer), Some(IssuerFacts::Found(one)) if one.has_http_solver))
+            .filter(
+                |issuer| matches!(issuers.get(issuer), Some(IssuerFacts::Found(one)) if one.has_http_solver),
+            )
             .map(|issuer| issuer.to_string())
             .collect();
         if !by_http.is_empty() {

@@ -118,7 +118,9 @@ impl Sans {
         if !others.is_empty() {
             groups.push(("certificates".to_string(), others));
         }
-        groups.extend((1..).zip(acme).map(|(number, entry): (usize, _)| (format!("acme-{number}"), vec![entry])));
+        groups.extend(
+            (1..).zip(acme).map(|(number, entry): (usize, _)| (format!("acme-{number}"), vec![entry])),
+        );
         groups
     }
 }
@@ -169,7 +171,16 @@ mod tests {
         };
         let names = vec![format!("{name}.green.example.com")];
         let issuer = "Issuer shop/ca".to_string();
-        SansEntry { object, uid: name.to_string(), action, names, reason: None, detail: None, issuer, is_acme }
+        SansEntry {
+            object,
+            uid: name.to_string(),
+            action,
+            names,
+            reason: None,
+            detail: None,
+            issuer,
+            is_acme,
+        }
     }
 
     fn work(certificates: Vec<SansEntry>) -> Sans {

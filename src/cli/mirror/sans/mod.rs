@@ -133,7 +133,9 @@ pub(in crate::cli) fn conclude(context: &Context, ran: &SansRun) -> Result<Outco
         ));
     }
     if status == Status::RolledBack && ran.report.done > 0 {
-        context.output.note("cert-manager issues new certificates without the names; the command does not wait for them");
+        context.output.note(
+            "cert-manager issues new certificates without the names; the command does not wait for them",
+        );
     }
     if let Some(rollback) = rollback {
         context.output.note(&format!("to remove the added names: `{rollback}`"));
@@ -154,7 +156,10 @@ fn describe(plan: &Plan<Sans>) -> String {
         let issuer = if entry.is_acme { format!("{} (ACME)", entry.issuer) } else { entry.issuer.clone() };
         [entry.object.to_string(), entry.action.name().to_string(), issuer, note]
     };
-    table(["CERTIFICATE", "ACTION", "ISSUER", "NAMES OR REASON"], plan.work.certificates.iter().filter(is_shown).map(row))
+    table(
+        ["CERTIFICATE", "ACTION", "ISSUER", "NAMES OR REASON"],
+        plan.work.certificates.iter().filter(is_shown).map(row),
+    )
 }
 
 /// Returns a summary of a plan.
