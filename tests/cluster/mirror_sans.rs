@@ -1,10 +1,11 @@
 //! `netsurgeon mirror sans` on a real API server, with the real controller of cert-manager.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use data_encoding::BASE64;
 use netsurgeon::certs::certificates;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::mirror_pair::{action, end_at_once};
@@ -24,7 +25,8 @@ const CONFIG: &str = "namespaces: [shop]\nhosts: [{suffix: example.com, add: gre
 /// A source with cert-manager.
 struct Source {
     cluster: Cluster,
-    cert_manager: CertManager,
+    /// `None` after [`Source::stop_cert_manager`].
+    cert_manager: Option<CertManager>,
     workspace: Workspace,
     config: String,
 }
@@ -39,7 +41,7 @@ impl Source {
         api.create_namespace("netsurgeon").await;
         api.create_namespace(NAMESPACE).await;
         install_definitions(api).await;
-        let cert_manager = CertManager::start(cluster.kubeconfig());
+        let cert_manager = Some(CertManager::start(cluster.kubeconfig()));
         let workspace = Workspace::create("sans");
         let config = workspace.write("mirror.yaml", CONFIG).display().to_string();
         let source = Self { cluster, cert_manager, workspace, config };
@@ -74,10 +76,11 @@ impl Source {
                     && one["status"] == "True"
                     && one["observedGeneration"] == found["metadata"]["generation"]
             };
-            match conditions.iter().any(is_ready) {
-                true => Ok(()),
-                false => Err(format!("{name}: {found}\n{}", self.cert_manager.log_tail())),
+            if conditions.iter().any(is_ready) {
+                return Ok(());
             }
+            let log = self.cert_manager.as_ref().map(CertManager::log_tail).unwrap_or_default();
+            Err(format!("{name}: {found}\n{log}"))
         })
         .await;
     }
@@ -95,14 +98,8 @@ impl Source {
         issued(&self.cluster.api, name).await
     }
 
-    fn command(&self, words: &str, kubeconfig: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
-        command.args(words.split_whitespace()).env("KUBECONFIG", kubeconfig).env_remove("ETCDCTL_ENDPOINTS");
-        command
-    }
-
     fn run(&self, words: &str) -> Run {
-        run(words, self.command(words, &self.cluster.kubeconfig().display().to_string()))
+        run(words, command(words, &self.cluster.kubeconfig().display().to_string()))
     }
 
     fn sans(&self, words: &str) -> Run {
@@ -122,8 +119,8 @@ impl Source {
 
     /// Starts `mirror sans apply` behind a gate, and kills it at a write. Returns `false` if it ended before.
     async fn kill(&self, troubles: &Troubles, kubeconfig: &str, words: &str) -> bool {
-        let mut command = self.command(&format!("{words} --yes --lock-ttl 2 --take-over"), kubeconfig);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut started = command(&format!("{words} --yes --lock-ttl 2 --take-over"), kubeconfig);
+        let mut child = started.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
         let end = Instant::now() + PATIENCE;
         loop {
             tokio::select! {
@@ -140,6 +137,12 @@ impl Source {
             assert!(Instant::now() < end, "{words} neither ends nor is killed");
         }
     }
+}
+
+fn command(words: &str, kubeconfig: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+    command.args(words.split_whitespace()).env("KUBECONFIG", kubeconfig).env_remove("ETCDCTL_ENDPOINTS");
+    command
 }
 
 fn texts(value: &Value) -> Vec<String> {
@@ -279,7 +282,7 @@ async fn certificate_that_is_not_issued_gets_its_names_back() {
     assert_eq!(shown["status"], "done");
     assert_eq!(shown["skipped"].as_array().expect("a list").len(), 1, "{shown}");
     assert_eq!(shown["skipped"][0]["step"], "sans/certificates.cert-manager.io/shop/broken");
-    says(&resumed.err, &["shop/broken", "removed again", "CertificateRequest broken-2", "fragile-ca"]);
+    says(&resumed.err, &["shop/broken", "removed again", "CertificateRequest broken-2: Pending"]);
     assert_eq!(stable(&source.certificate("broken").await), stable(&before));
     assert_eq!(source.issued("web").await, ["www.example.com", "www.green.example.com"]);
     assert_eq!(source.issued("broken").await, ["broken.example.com"]);
@@ -289,6 +292,66 @@ async fn certificate_that_is_not_issued_gets_its_names_back() {
     source.run(&format!("operation rollback {id} --yes")).expect(0);
     assert_eq!(source.names("web").await, ["www.example.com"]);
     assert_eq!(stable(&source.certificate("broken").await), stable(&before));
+}
+
+impl Source {
+    fn stop_cert_manager(&mut self) {
+        self.cert_manager = None;
+    }
+
+    /// Starts `apply` without a controller, and waits until the Certificate `web` has the name. Returns the process.
+    async fn start_apply(&self) -> Child {
+        let words =
+            format!("mirror sans apply --yes --wait-issued 600 --lock-ttl 2 --config {}", self.config);
+        let kubeconfig = self.cluster.kubeconfig().display().to_string();
+        let mut started = command(&words, &kubeconfig);
+        let child = started.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        wait_until("the name is added", PATIENCE, async || {
+            let names = self.names("web").await;
+            if names.len() == 2 { Ok(()) } else { Err(format!("{names:?}")) }
+        })
+        .await;
+        child
+    }
+}
+
+/// Returns the exit status of a process, and what it printed on stderr.
+fn ended(child: Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().expect("it ends");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// cert-manager does not run: the step ends at its limit, when another client removes the names, or on request.
+#[tokio::test(flavor = "multi_thread")]
+async fn step_ends_although_nothing_issues_the_certificate() {
+    let mut source = Source::start(&[ca("web", &["www.example.com"])]).await;
+    source.stop_cert_manager();
+    let before = source.certificate("web").await;
+    let late = source.sans("apply --yes --wait-issued 1 -o json").expect(3);
+    says(&late.err, &["shop/web", "removed again", "not issued within 1 s"]);
+    assert_eq!(late.json()["done"], 0);
+    assert_eq!(stable(&source.certificate("web").await), stable(&before));
+
+    let child = source.start_apply().await;
+    let reverted = json!({"spec": {"dnsNames": ["www.example.com"]}});
+    source.cluster.api.merge(&format!("{CERTIFICATES}/web"), &reverted).await;
+    let (code, said) = ended(child);
+    assert_eq!(code, Some(3), "{said}");
+    says(&said, &["shop/web", "another client has removed the added names"]);
+
+    let child = source.start_apply().await;
+    let id = Pid::from_raw(i32::try_from(child.id()).expect("an id")).expect("an id");
+    kill_process(id, Signal::TERM).expect("it runs");
+    let (code, said) = ended(child);
+    assert_eq!(code, Some(6), "{said}");
+    let listed = source.run("operation list -o json").expect(0).json();
+    let operations = listed["operations"].as_array().expect("operations");
+    let open =
+        operations.iter().find(|one| one["status"] != "done").expect("an operation that has not ended");
+    let id = open["operation"].as_str().expect("an id");
+    assert_eq!(source.names("web").await.len(), 2, "a resume continues here");
+    source.run(&format!("operation rollback {id} --yes")).expect(0);
+    assert_eq!(stable(&source.certificate("web").await), stable(&before));
 }
 
 /// A user with the roles of `deploy/rbac.yaml` can do everything; without one of them, nothing is changed.
@@ -330,18 +393,18 @@ async fn missing_permission_is_found_before_the_first_change() {
     in_force("/api/v1/namespaces/netsurgeon/configmaps").await;
     let kubeconfig = source.cluster.kubeconfig_as(0, "ada", None).display().to_string();
     let words = format!("mirror sans apply --yes --config {}", source.config);
-    let refused = run(&words, source.command(&words, &kubeconfig)).expect(1);
+    let refused = run(&words, command(&words, &kubeconfig)).expect(1);
     says(&refused.err, &["get secrets in `shop`"]);
     says(&refused.err, &["netsurgeon-mirror-secrets"]);
     assert_eq!(source.names("web").await, ["www.example.com"]);
 
     bind("ClusterRole", "netsurgeon-mirror-secrets", NAMESPACE).await;
     in_force("/api/v1/namespaces/shop/secrets").await;
-    run(&words, source.command(&words, &kubeconfig)).expect(0);
+    run(&words, command(&words, &kubeconfig)).expect(0);
     assert_eq!(source.issued("web").await, ["www.example.com", "www.green.example.com"]);
     let (id, _) = source.operation().expect("an operation");
     let words = format!("operation rollback {id} --yes");
-    run(&words, source.command(&words, &kubeconfig)).expect(0);
+    run(&words, command(&words, &kubeconfig)).expect(0);
     assert_eq!(source.names("web").await, ["www.example.com"]);
 }
 

@@ -32,6 +32,7 @@ pub enum MirrorCommand {
     Verify(verify::VerifyArgs),
     Activate(Box<activate::ActivateArgs>),
     Deactivate(deactivate::DeactivateArgs),
+    /// Add the names of the mirror to the certificates of the source
     #[command(subcommand)]
     Sans(sans::SansCommand),
     Teardown(teardown::TeardownArgs),

@@ -23,6 +23,9 @@ use crate::words::first_few;
 /// Certificates per Registered Domain"; 2025).
 const MOST_IN_A_WEEK: usize = 50;
 
+/// The role with the permissions in the namespaces.
+const ROLE: &str = "netsurgeon-mirror-sans";
+
 /// Reads the source.
 pub struct SansReader<'a> {
     source: &'a ReadOnly,
@@ -31,19 +34,19 @@ pub struct SansReader<'a> {
     wait_issued: u64,
 }
 
+/// Fails if no rule adds a name.
+pub fn refuse_without_additions(hosts: &[HostRule]) -> Result<(), Failure> {
+    if hosts.iter().any(|rule| rule.add.is_some()) {
+        return Ok(());
+    }
+    Err(Failure::usage("the configuration has no rule that adds a name to a certificate")
+        .hint("add one, for example `hosts: [{suffix: example.com, add: green.example.com}]`"))
+}
+
 impl<'a> SansReader<'a> {
-    /// Returns a reader. `wait_issued`: how long a step waits, in seconds. Fails if no rule adds a name.
-    pub fn new(
-        source: &'a ReadOnly,
-        namespaces: Vec<String>,
-        hosts: &[HostRule],
-        wait_issued: u64,
-    ) -> Result<Self, Failure> {
-        if !hosts.iter().any(|rule| rule.add.is_some()) {
-            return Err(Failure::usage("the configuration has no rule that adds a name to a certificate")
-                .hint("add one, for example `hosts: [{suffix: example.com, add: green.example.com}]`"));
-        }
-        Ok(Self { source, namespaces, hosts: hosts.to_vec(), wait_issued })
+    /// Returns a reader. `wait_issued`: how long a step waits, in seconds.
+    pub fn new(source: &'a ReadOnly, namespaces: Vec<String>, hosts: &[HostRule], wait_issued: u64) -> Self {
+        Self { source, namespaces, hosts: hosts.to_vec(), wait_issued }
     }
 
     /// Creates the plan.
@@ -81,7 +84,7 @@ impl<'a> SansReader<'a> {
             )
             .hint("`--context` selects the source; cert-manager 1.0 or later must be installed there")),
             Err(error @ ClusterError::Forbidden { .. }) => Err(Failure::from(error)
-                .hint("bind the ClusterRole `netsurgeon-mirror-sans` of deploy/rbac.yaml to this user")),
+                .hint(format!("bind the ClusterRole `{ROLE}` of deploy/rbac.yaml to this user"))),
             Err(error) => Err(error.into()),
         }
     }
@@ -108,9 +111,11 @@ impl<'a> SansReader<'a> {
             Ok(None) | Err(ClusterError::NotFound { .. } | ClusterError::Manifest { .. }) => {
                 Ok(IssuerFacts::Missing)
             }
-            Err(error @ ClusterError::Forbidden { .. }) => Ok(IssuerFacts::Unread(format!(
-                "{error}; what helps: bind the ClusterRole `netsurgeon-mirror-sans` of deploy/rbac.yaml to this user"
-            ))),
+            Err(error @ ClusterError::Forbidden { .. }) => {
+                let role = issuer.namespace.as_ref().map_or("netsurgeon-mirror-source", |_| ROLE);
+                let advice = format!("bind the ClusterRole `{role}` of deploy/rbac.yaml to this user");
+                Ok(IssuerFacts::Unread(format!("{error}; what helps: {advice}")))
+            }
             Err(error) => Err(error),
         }
     }

@@ -131,8 +131,8 @@ impl Work for Sans {
     fn stages(&self) -> Vec<Stage> {
         let stage = |(index, (name, entries)): (usize, (String, Vec<&SansEntry>))| {
             let title = match entries.as_slice() {
-                [one] if one.is_acme => format!("issue {} by an ACME issuer", one.object),
-                _ => "issue the certificates of issuers without ACME".to_string(),
+                [one] if one.is_acme => format!("add names to {} of an ACME issuer", one.object),
+                _ => "add names to the Certificates of issuers without ACME".to_string(),
             };
             Stage { index, name, batch: None, title }
         };

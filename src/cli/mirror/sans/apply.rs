@@ -39,8 +39,7 @@ pub struct SansApplyArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &SansApplyArgs) -> Result<Outcome, Failure> {
-    let source = args.kube.connect().await?;
-    let plan = args.choice.plan(context, &source).await?;
+    let (source, plan) = args.choice.plan(context, &args.kube).await?;
     digest::refuse_other(&plan.digest, args.approve.as_deref())?;
     context.output.progress(&describe(&plan));
     context.output.progress(&summary(&plan));

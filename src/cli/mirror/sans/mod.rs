@@ -15,14 +15,13 @@ use crate::cli::run_args::RunArgs;
 use crate::cli::{Context, Outcome};
 use crate::kube_api::{Cluster, ReadOnly};
 use crate::mirror::namespace_choice::chosen_namespaces;
-use crate::mirror::sans::reader::SansReader;
+use crate::mirror::sans::reader::{SansReader, refuse_without_additions};
 use crate::mirror::sans::run::{SansRun, SansSession};
 use crate::mirror::sans::{Sans, SansAction, SansEntry};
 use crate::operation::{Plan, Status};
 use crate::session::{ClusterSession, Failure, give_up};
 use crate::words::counted;
 
-/// Add the names of the mirror to the certificates of the source
 #[derive(Debug, Subcommand)]
 pub enum SansCommand {
     Plan(plan::SansPlanArgs),
@@ -52,16 +51,18 @@ pub struct SansChoiceArgs {
 }
 
 impl SansChoiceArgs {
-    /// Reads the source, and creates the plan. Prints its warnings.
-    async fn plan(&self, context: &Context, source: &Cluster) -> Result<Plan<Sans>, Failure> {
+    /// Connects to the source, and creates the plan. Prints its warnings.
+    async fn plan(&self, context: &Context, kube: &KubeArgs) -> Result<(Cluster, Plan<Sans>), Failure> {
         let config = configuration(&self.config)?;
-        let source = ReadOnly::new(source.clone());
+        refuse_without_additions(&config.hosts)?;
+        let cluster = kube.connect().await?;
+        let source = ReadOnly::new(cluster.clone());
         let namespaces = chosen_namespaces(&source, &config, &self.namespaces).await?;
-        let plan = SansReader::new(&source, namespaces, &config.hosts, self.wait_issued)?.plan().await?;
+        let plan = SansReader::new(&source, namespaces, &config.hosts, self.wait_issued).plan().await?;
         for warning in &plan.work.warnings {
             context.output.warn(warning);
         }
-        Ok(plan)
+        Ok((cluster, plan))
     }
 }
 

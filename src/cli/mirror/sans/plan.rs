@@ -30,8 +30,7 @@ pub struct SansPlanArgs {
 
 /// Runs the command.
 pub async fn run(context: &Context, args: &SansPlanArgs) -> Result<Outcome, Failure> {
-    let source = args.kube.connect().await?;
-    let plan = args.choice.plan(context, &source).await?;
+    let (_, plan) = args.choice.plan(context, &args.kube).await?;
     context.output.data(&plan, |_| describe(&plan))?;
     context.output.progress(&summary(&plan));
     if plan.work.additions().next().is_some() {
