@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::api::Api;
+use super::api::{Api, object_path};
 use super::process::{Process, wait_until};
 use super::programs::cert_manager;
 use super::workspace::Workspace;
@@ -20,7 +20,7 @@ pub struct CertManager {
 }
 
 /// Returns the folder of the custom resource definitions, in the Go module that the controller is built from.
-fn definitions() -> PathBuf {
+fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/certmanager");
     let mut go = Command::new("go");
     go.args(["list", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager"]).current_dir(&folder);
@@ -31,17 +31,33 @@ fn definitions() -> PathBuf {
     found
 }
 
+/// Returns the custom resource definitions, each with its path.
+fn definitions() -> Vec<(String, Value)> {
+    let files = std::fs::read_dir(folder()).expect("the folder").flatten();
+    let is_yaml = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yaml");
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(path).expect("a definition");
+        let definition: Value = serde_saphyr::from_str(&text).expect("YAML");
+        (object_path(&definition), definition)
+    };
+    files.map(|entry| entry.path()).filter(is_yaml).map(read).collect()
+}
+
+/// Removes the definitions of cert-manager, with all objects of these kinds, and waits until they are deleted.
+pub async fn remove_definitions(api: &Api) {
+    for (path, _) in definitions() {
+        api.delete(&path).await;
+        wait_until("the definition is deleted", DEADLINE, async || {
+            if api.find(&path).await.is_none() { Ok(()) } else { Err(path.clone()) }
+        })
+        .await;
+    }
+}
+
 /// Installs the definitions of cert-manager, and waits until the API server serves them.
 pub async fn install_definitions(api: &Api) {
-    for entry in std::fs::read_dir(definitions()).expect("the folder").flatten() {
-        if entry.path().extension().is_none_or(|extension| extension != "yaml") {
-            continue;
-        }
-        let text = std::fs::read_to_string(entry.path()).expect("a definition");
-        let definition: Value = serde_saphyr::from_str(&text).expect("YAML");
-        let name = definition["metadata"]["name"].as_str().expect("a name").to_owned();
+    for (path, definition) in definitions() {
         api.apply(&definition).await;
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
         wait_until("the kind is served", DEADLINE, async || {
             let conditions = api.get(&path).await["status"]["conditions"].take();
             let is_established = |one: &Value| one["type"] == "Established" && one["status"] == "True";

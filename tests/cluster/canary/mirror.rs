@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::stage::{Stage, Variables};
 use super::{everyway, search_etcd};
 use crate::rig::api::object_path;
-use crate::rig::cert_manager::{certificate, install_definitions, issuer};
+use crate::rig::cert_manager::{certificate, install_definitions, issuer, remove_definitions};
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 
 /// The Secrets of the namespace `default`, which the stage planted.
@@ -64,4 +64,15 @@ pub async fn names_of_certificates(stage: &mut Stage, ran: &mut BTreeSet<String>
     let (code, _, said) = stage.run(&format!("{apply} -vvv"), &Variables::new());
     assert_eq!(code, 3, "{said}");
     ran.insert(apply);
+    let (_, listed, _) = stage.run("operation list -o json", &Variables::new());
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let mut operations = listed["operations"].as_array().expect("operations").iter();
+    let found = operations.find(|one| one["kind"] == "mirror-sans").expect("the operation");
+    let id = found["operation"].as_str().expect("an id");
+    for words in [format!("operation report {id} --html sans.html"), format!("operation forget {id} --yes")] {
+        let (code, _, said) = stage.run(&format!("{words} -vvv"), &Variables::new());
+        assert_eq!(code, 0, "{said}");
+    }
+    // The next test copies the namespace to a mirror without these kinds.
+    remove_definitions(&stage.cluster.api).await;
 }

@@ -43,10 +43,10 @@ async fn no_secret_leaks() {
     for words in reads(&stage) {
         everyway(&mut stage, &mut ran, &words);
     }
+    mirror::names_of_certificates(&mut stage, &mut ran).await;
     there_and_back(&mut stage, &mut ran);
     to_the_end(&mut stage, &mut ran).await;
     mirror::there_and_back(&mut stage, &mut ran).await;
-    mirror::names_of_certificates(&mut stage, &mut ran).await;
     failures(&mut stage);
     every_command_ran(&ran);
     what_is_left_behind(&mut stage).await;
