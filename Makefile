@@ -9,6 +9,7 @@ ETCD_VERSION := 3.7.3
 KUBERNETES_VERSIONS := 1.37.2 1.36.3 1.32.2
 EXTERNAL_DNS_VERSION := 0.23.0
 REGISTRY_VERSION := 3.1.2
+CERT_MANAGER_VERSION := 1.21.2
 MINISTACK_VERSION := $(shell sed -n 's/^ministack==\([^ ]*\).*/\1/p' tests/ministack/requirements.txt)
 
 # Tools that the targets install: `cargo install` checks every crate against the lock file of that version.
@@ -22,6 +23,7 @@ ETCD := $(addprefix $(RIG)/etcd-$(ETCD_VERSION)/,etcd etcdctl etcdutl)
 CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
 EXTERNAL_DNS := $(RIG)/external-dns-$(EXTERNAL_DNS_VERSION)/external-dns
 REGISTRY := $(RIG)/registry-$(REGISTRY_VERSION)/registry
+CERT_MANAGER := $(RIG)/cert-manager-$(CERT_MANAGER_VERSION)/controller
 BIND := $(addprefix $(RIG)/bind9-debian/usr/,sbin/named bin/nsupdate)
 # Only for `make bench`; the version is that of the newest control plane.
 KUBECTL_VERSION := $(firstword $(KUBERNETES_VERSIONS))
@@ -118,7 +120,7 @@ fmt: ## format the sources
 fixtures: rig ## create the snapshots in testdata/ again, from real clusters
 	cargo run --locked --example fixtures
 
-rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(REGISTRY) $(MINISTACK) $(RIG)/etcd-debian/etcd $(BIND) | prerequisites-rig ## build the components that tests run
+rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(CERT_MANAGER) $(REGISTRY) $(MINISTACK) $(RIG)/etcd-debian/etcd $(BIND) | prerequisites-rig ## build the components that tests run
 
 prerequisites-build prerequisites-rig: prerequisites-%:
 	@tests/prerequisites.sh $*
@@ -146,6 +148,11 @@ $(ETCD): | prerequisites-rig
 $(EXTERNAL_DNS): | prerequisites-rig
 	mkdir -p $(@D)
 	cd tests/externaldns && $(GO_BUILD) -o $@.new .
+	mv $@.new $@
+
+$(CERT_MANAGER): | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/certmanager && $(GO_BUILD) -o $@.new .
 	mv $@.new $@
 
 $(REGISTRY): | prerequisites-rig

@@ -28,7 +28,8 @@ pub(super) fn note_deployer(kind: &str, object: &Value, uses: &Uses) {
     }
 }
 
-fn deployer(object: &Value) -> Option<&'static str> {
+/// Returns who deploys an object.
+pub(super) fn deployer(object: &Value) -> Option<&'static str> {
     const MARKS: [(&str, &str, &str); 4] = [
         ("annotations", "argocd.argoproj.io/tracking-id", "Argo CD"),
         ("labels", "argocd.argoproj.io/instance", "Argo CD"),

@@ -50,6 +50,7 @@ mod readiness;
 mod refusal;
 pub mod rules;
 pub mod run;
+pub mod sans;
 mod source_pages;
 mod strip;
 pub mod verify;

@@ -107,6 +107,9 @@ mod tests {
             ("apps/deployments", "autoscaling/horizontalpodautoscalers"),
             ("/services", "networking.k8s.io/ingresses"),
             ("apps/deployments", "example.com/widgets"),
+            // Otherwise cert-manager issues a certificate again, because it finds no Secret.
+            ("/secrets", "cert-manager.io/certificates"),
+            ("/secrets", "cert-manager.io/issuers"),
             ("example.com/widgets", "/resourcequotas"),
             ("/resourcequotas", "admissionregistration.k8s.io/mutatingwebhookconfigurations"),
         ] {

@@ -11,6 +11,7 @@ pub mod picture;
 mod ranges;
 pub mod rewrite;
 mod runs;
+pub mod sans;
 mod sections;
 mod services;
 mod style;

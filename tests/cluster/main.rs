@@ -45,6 +45,7 @@ mod mirror_pair;
 mod mirror_refusals;
 mod mirror_rights;
 mod mirror_rules;
+mod mirror_sans;
 mod mirror_size;
 mod mirror_surroundings;
 mod planted_records;

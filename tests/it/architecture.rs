@@ -104,7 +104,7 @@ const LADDER: &[(&str, &[&str])] = &[
             "words",
         ],
     ),
-    ("mirror", &["inventory", "session", "operation", "store", "kube_api", "registry", "words"]),
+    ("mirror", &["inventory", "session", "operation", "store", "kube_api", "certs", "registry", "words"]),
     ("kops", &["wire"]),
     ("deploy_lock", &["kube_api"]),
     ("audit", &["session", "survey", "store", "kube_api", "host", "wire", "ip"]),

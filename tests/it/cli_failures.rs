@@ -40,7 +40,7 @@ fn wrong_usage_exits_with_status_2() {
     --- stderr
     error: unrecognized subcommand 'plan'
 
-      tip: some similar subcommands exist: 'renumber plan', 'dns plan', 'mirror plan'
+      tip: some similar subcommands exist: 'renumber plan', 'dns plan', 'mirror plan', 'mirror sans plan'
 
     Usage: netsurgeon [OPTIONS] <COMMAND>
 

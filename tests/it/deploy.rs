@@ -17,9 +17,10 @@ const READ_ONLY: [&str; 9] = [
     "netsurgeon-preflight",
 ];
 /// Optional roles: no manifest binds them.
-const OPTIONAL: [&str; 5] = [
+const OPTIONAL: [&str; 6] = [
     "netsurgeon-lock-timer",
     "netsurgeon-mirror-activate",
+    "netsurgeon-mirror-sans",
     "netsurgeon-mirror-secrets",
     "netsurgeon-mirror-write",
     "netsurgeon-nodes",
@@ -221,8 +222,8 @@ const WHOLE_KINDS: [(&str, &str); 8] = [
     ("netsurgeon-renumber", "servicecidrs"),
 ];
 
-/// Roles for the namespaces of copies. A comment in the manifest says that they are bound only there.
-const IN_NAMESPACES: [&str; 2] = [ACTIVATE, COPIES];
+/// Roles for the namespaces of copies or of Certificates. A comment in the manifest says that they are bound only there.
+const IN_NAMESPACES: [&str; 3] = [ACTIVATE, COPIES, "netsurgeon-mirror-sans"];
 
 /// The objects of a kind that a rule can replace or delete: `None` if none, otherwise their names; empty for all.
 fn replaces<'r>(rule: &'r Value, resource: &str) -> Option<Vec<&'r str>> {

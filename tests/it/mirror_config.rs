@@ -40,6 +40,27 @@ fn error_of_the_configuration_has_a_position() {
     }
 }
 
+/// Names of certificates come only from rules that add a name, and this is found before any cluster is contacted.
+#[test]
+fn names_of_certificates_need_a_rule_that_adds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let replaces = "hosts: [{suffix: example.com, replace: example.net}]\n";
+    for (config, expected) in [
+        (replaces, "no rule that adds a name"),
+        ("namespaces: [shop]\n", "no rule that adds a name"),
+        ("hosts: [{sufix: example.com}]\n", "mirror.yaml:1:"),
+    ] {
+        std::fs::write(folder.path().join("mirror.yaml"), config).expect("a file");
+        for command in ["plan", "apply"] {
+            let words = format!("mirror sans {command} --config mirror.yaml -n shop --kubeconfig none.conf");
+            let output = run_in(folder.path(), &words, b"");
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{words}: {text}");
+            assert!(text.contains(expected), "{words}: {text}");
+        }
+    }
+}
+
 #[test]
 fn missing_file_is_named() {
     let output = run("mirror plan --config testdata/none.yaml --mirror-kubeconfig none.conf");

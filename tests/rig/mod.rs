@@ -19,6 +19,7 @@ pub mod api_gate;
 pub mod apiserver;
 pub mod balancer;
 pub mod bind;
+pub mod cert_manager;
 pub mod cluster;
 pub mod controllers;
 pub mod echo;

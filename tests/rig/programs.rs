@@ -9,6 +9,9 @@ pub const ETCD_VERSION: &str = "3.7.3";
 /// The version of ExternalDNS that `make rig` builds.
 pub const EXTERNAL_DNS_VERSION: &str = "0.23.0";
 
+/// The version of cert-manager that `make rig` builds.
+pub const CERT_MANAGER_VERSION: &str = "1.21.2";
+
 /// The version of the image registry that `make rig` builds.
 pub const REGISTRY_VERSION: &str = "3.1.2";
 
@@ -64,6 +67,11 @@ fn of_bind(program: &str) -> (PathBuf, String) {
 /// Returns ExternalDNS, as `make rig` builds it.
 pub fn external_dns() -> PathBuf {
     built(&format!("external-dns-{EXTERNAL_DNS_VERSION}/external-dns"))
+}
+
+/// Returns the controller of cert-manager, as `make rig` builds it.
+pub fn cert_manager() -> PathBuf {
+    built(&format!("cert-manager-{CERT_MANAGER_VERSION}/controller"))
 }
 
 /// Returns the image registry, as `make rig` builds it.

@@ -8,6 +8,7 @@ mod deactivate;
 mod diff_output;
 mod kops;
 mod plan;
+pub(in crate::cli) mod sans;
 mod teardown;
 mod verify;
 
@@ -33,6 +34,9 @@ pub enum MirrorCommand {
     Verify(verify::VerifyArgs),
     Activate(Box<activate::ActivateArgs>),
     Deactivate(deactivate::DeactivateArgs),
+    /// Add the names of the mirror to the certificates of the source
+    #[command(subcommand)]
+    Sans(sans::SansCommand),
     Teardown(teardown::TeardownArgs),
     Kops(kops::KopsArgs),
 }
@@ -45,6 +49,7 @@ pub async fn run(context: &Context, command: &MirrorCommand) -> Result<Outcome, 
         MirrorCommand::Verify(args) => verify::run(context, args).await,
         MirrorCommand::Activate(args) => activate::run(context, args).await,
         MirrorCommand::Deactivate(args) => deactivate::run(context, args).await,
+        MirrorCommand::Sans(command) => sans::run(context, command).await,
         MirrorCommand::Teardown(args) => teardown::run(context, args).await,
         MirrorCommand::Kops(args) => kops::run(context, args),
     }

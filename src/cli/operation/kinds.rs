@@ -7,8 +7,9 @@ use super::kind::OfKind;
 use super::mirror::Mirrors;
 use super::renumber::Renumberings;
 use super::rewrite::RangeRewrites;
+use super::sans::SansOperations;
 use crate::dns;
-use crate::mirror::{self, activation};
+use crate::mirror::{self, activation, sans};
 use crate::operation::Listed;
 use crate::renumber::{plan, rewrite};
 use crate::session::Failure;
@@ -22,6 +23,7 @@ fn of_kind(kind: &str) -> Option<&'static dyn OfKind> {
         dns::KIND => Some(&Cutovers),
         mirror::KIND => Some(&Mirrors),
         activation::KIND => Some(&Activations),
+        sans::KIND => Some(&SansOperations),
         _ => None,
     }
 }

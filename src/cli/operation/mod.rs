@@ -7,6 +7,7 @@ mod kinds;
 mod mirror;
 mod renumber;
 mod rewrite;
+mod sans;
 
 use std::time::Duration;
 

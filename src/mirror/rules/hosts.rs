@@ -12,6 +12,8 @@ use crate::mirror::config::{Config, HostRule};
 enum Form {
     /// A list of names.
     List,
+    /// The names of a certificate. A name that a wildcard of the list covers is not added.
+    Certificate,
     /// One name. It can be replaced, and a second name does not fit.
     Single,
     /// Names separated by commas.
@@ -38,7 +40,7 @@ const ROWS: &[Row<Form>] = &[
     row(INGRESSES, "/spec/tls/*/hosts", Form::List, INGRESS),
     row(ROUTES, "/spec/hostnames", Form::List, GATEWAY),
     row(&["gateway.networking.k8s.io/gateways"], "/spec/listeners/*/hostname", Form::Single, GATEWAY),
-    row(&["cert-manager.io/certificates"], "/spec/dnsNames", Form::List, CERTIFICATE),
+    row(&["cert-manager.io/certificates"], "/spec/dnsNames", Form::Certificate, CERTIFICATE),
     row(&["cert-manager.io/certificates"], "/spec/commonName", Form::Single, CERTIFICATE),
     row(&[], "/metadata/annotations/external-dns.alpha.kubernetes.io~1hostname", Form::Commas, EXTERNAL_DNS),
     row(
@@ -76,6 +78,7 @@ pub(super) fn change_hosts(config: &Config, kind: &Kind<'_>, object: &mut Value,
     for row in ROWS.iter().filter(|row| row.kinds.is_empty() || row.kinds.contains(&kind.resource)) {
         match row.form {
             Form::List => each(object, row.place, &mut |value| change_list(value, &of)),
+            Form::Certificate => each(object, row.place, &mut |value| change_certificate(value, &of)),
             Form::Rules => each(object, row.place, &mut |value| change_rules(value, &of)),
             Form::Single => change_text(object, row.place, &mut |text| match of(text)? {
                 Change::Replace(new) => Some(new),
@@ -115,6 +118,20 @@ fn change_names<'n>(
     names: impl Iterator<Item = &'n str> + Clone,
     of: &dyn Fn(&str) -> Option<Change>,
 ) -> Vec<String> {
+    let (mut found, added) = kept_and_added(names, of);
+    for new in added {
+        if !found.contains(&new) {
+            found.push(new);
+        }
+    }
+    found
+}
+
+/// Returns the names that stay or are replaced, and the names that are added. An added name can also be among the others.
+fn kept_and_added<'n>(
+    names: impl Iterator<Item = &'n str> + Clone,
+    of: &dyn Fn(&str) -> Option<Change>,
+) -> (Vec<String>, Vec<String>) {
     let mut found: Vec<String> = Vec::new();
     let mut added = Vec::new();
     for name in names {
@@ -127,12 +144,59 @@ fn change_names<'n>(
             }
         }
     }
-    for new in added {
-        if !found.contains(&new) {
-            found.push(new);
-        }
+    (found, added)
+}
+
+/// What rules do with the names of a certificate.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::mirror) struct CertificateNames {
+    /// Names to add.
+    pub missing: Vec<String>,
+    /// Names that a rule adds, and that the certificate has.
+    pub present: Vec<String>,
+    /// Names that a rule adds, and that a wildcard of the certificate covers.
+    pub covered: Vec<String>,
+}
+
+impl CertificateNames {
+    /// Returns what the rules do with these names.
+    pub fn of(rules: &[HostRule], names: &[&str]) -> Self {
+        let of = |name: &str| Some(change(rules, name)?.1);
+        let (kept, added) = kept_and_added(names.iter().copied(), &of);
+        Self::sort(&kept, added)
     }
-    found
+
+    fn sort(kept: &[String], added: Vec<String>) -> Self {
+        let mut sorted = Self::default();
+        for new in added {
+            if kept.iter().any(|name| name.eq_ignore_ascii_case(&new)) {
+                sorted.present.push(new);
+            } else if kept.iter().any(|name| covers(name, &new)) {
+                sorted.covered.push(new);
+            } else if !sorted.missing.contains(&new) {
+                sorted.missing.push(new);
+            }
+        }
+        sorted
+    }
+}
+
+/// Returns whether a name of a certificate is a wildcard that covers another name. A wildcard stands for exactly one label (RFC 9525,
+/// section 6.3).
+fn covers(wildcard: &str, name: &str) -> bool {
+    let Some(domain) = wildcard.strip_prefix("*.") else { return false };
+    let is_in =
+        |(label, rest): (&str, &str)| !label.is_empty() && label != "*" && rest.eq_ignore_ascii_case(domain);
+    name.split_once('.').is_some_and(is_in)
+}
+
+/// Changes the names of a certificate, as `mirror sans` does in the source: with other names the mirror would issue the certificate
+/// again.
+fn change_certificate(value: &mut Value, of: &dyn Fn(&str) -> Option<Change>) {
+    let Some(names) = value.as_array() else { return };
+    let (mut kept, added) = kept_and_added(names.iter().filter_map(Value::as_str), of);
+    kept.append(&mut CertificateNames::sort(&kept, added).missing);
+    *value = json!(kept);
 }
 
 fn change_list(value: &mut Value, of: &dyn Fn(&str) -> Option<Change>) {
@@ -235,10 +299,55 @@ mod tests {
     }
 
     #[test]
+    fn wildcard_covers_one_label() {
+        for (wildcard, name, expected) in [
+            ("*.example.com", "www.example.com", true),
+            ("*.example.com", "WWW.Example.com", true),
+            ("*.example.com", "a.www.example.com", false),
+            ("*.example.com", "example.com", false),
+            ("*.example.com", "*.example.com", false),
+            ("*.example.com", ".example.com", false),
+            ("www.example.com", "www.example.com", false),
+        ] {
+            assert_eq!(covers(wildcard, name), expected, "{wildcard} {name}");
+        }
+    }
+
+    #[test]
+    fn certificate_gets_only_names_that_it_lacks() {
+        let rules = [
+            rule("blue.example.com", Some("example.com"), None),
+            rule("example.org", None, Some("example.net")),
+        ];
+        let of = |names: &[&str]| {
+            let CertificateNames { missing, present, covered } = CertificateNames::of(&rules, names);
+            [missing, present, covered].map(|names| names.join(" "))
+        };
+        for (names, expected) in [
+            (vec!["www.blue.example.com"], ["www.example.com", "", ""]),
+            (vec!["www.blue.example.com", "www.example.com"], ["", "www.example.com", ""]),
+            (vec!["www.blue.example.com", "*.example.com"], ["", "", "www.example.com"]),
+            (vec!["a.b.blue.example.com", "*.example.com"], ["a.b.example.com", "", ""]),
+            (vec!["*.blue.example.com", "www.blue.example.com"], ["*.example.com www.example.com", "", ""]),
+            (vec!["www.example.org"], ["", "", ""]),
+            (vec![], ["", "", ""]),
+        ] {
+            assert_eq!(of(&names), expected, "{names:?}");
+        }
+        let certificate = json!({"spec": {"dnsNames": ["www.blue.example.com", "*.example.com"]}});
+        let copy = after(
+            "cert-manager.io/certificates",
+            &certificate,
+            rule("blue.example.com", Some("example.com"), None),
+        );
+        assert_eq!(copy, certificate, "the copy has the names of the copied Secret");
+    }
+
+    #[test]
     fn every_row_is_changed() {
         for row in ROWS {
             let leaf = match row.form {
-                Form::List => json!(["www.example.com"]),
+                Form::List | Form::Certificate => json!(["www.example.com"]),
                 Form::Single => json!("www.example.com"),
                 Form::Commas => json!("a.org, www.example.com"),
                 Form::Rules => json!([{"host": "www.example.com"}]),

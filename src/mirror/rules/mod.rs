@@ -18,6 +18,7 @@ mod warnings;
 use serde_json::Value;
 
 pub(super) use choices::{Choice, Choices, Workload, is_only_chosen, pod_labels};
+pub(super) use hosts::CertificateNames;
 pub(super) use images::{image_conflict, is_registry_prefix};
 pub(super) use json_patch::check_patch;
 pub use kind_names::is_excluded;

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use super::stage::{Stage, Variables};
 use super::{everyway, search_etcd};
+use crate::rig::api::object_path;
+use crate::rig::cert_manager::{certificate, install_definitions, issuer, remove_definitions};
 use crate::rig::cluster::{Cluster, ClusterOptions, Era};
 
 /// The Secrets of the namespace `default`, which the stage planted.
@@ -39,4 +41,38 @@ pub async fn there_and_back(stage: &mut Stage, ran: &mut BTreeSet<String>) {
     everyway(stage, ran, &format!("mirror deactivate --yes {to}"));
     everyway(stage, ran, &format!("mirror teardown --yes {to}"));
     search_etcd(stage, mirror.etcd.client().await, &[]).await;
+}
+
+/// Adds names to a Certificate whose Secret has a secret instead of a certificate. Without cert-manager, it is not issued.
+pub async fn names_of_certificates(stage: &mut Stage, ran: &mut BTreeSet<String>) {
+    let secret = stage.canaries.plant("the value `tls.crt` of a Secret");
+    let api = &stage.cluster.api;
+    install_definitions(api).await;
+    let data = json!({"stringData": {"tls.crt": secret}});
+    api.merge("/api/v1/namespaces/default/secrets/sealed", &data).await;
+    let mut certificate = certificate("default", "web", "ca", &["www.example.com"]);
+    certificate["spec"]["secretName"] = "sealed".into();
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    for object in [issuer("default", "ca", &json!({"ca": {"secretName": "sealed"}})), certificate] {
+        api.create(&object).await;
+        api.merge(&format!("{}/status", object_path(&object)), &ready).await;
+    }
+    let rules = "namespaces: [default]\nhosts: [{suffix: example.com, add: green.example.com}]\n";
+    let config = format!("--config {}", stage.give("sans.yaml", rules));
+    everyway(stage, ran, &format!("mirror sans plan {config}"));
+    let apply = format!("mirror sans apply {config} --wait-issued 1 --yes");
+    let (code, _, said) = stage.run(&format!("{apply} -vvv"), &Variables::new());
+    assert_eq!(code, 3, "{said}");
+    ran.insert(apply);
+    let (_, listed, _) = stage.run("operation list -o json", &Variables::new());
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let mut operations = listed["operations"].as_array().expect("operations").iter();
+    let found = operations.find(|one| one["kind"] == "mirror-sans").expect("the operation");
+    let id = found["operation"].as_str().expect("an id");
+    for words in [format!("operation report {id} --html sans.html"), format!("operation forget {id} --yes")] {
+        let (code, _, said) = stage.run(&format!("{words} -vvv"), &Variables::new());
+        assert_eq!(code, 0, "{said}");
+    }
+    // The next test copies the namespace to a mirror without these kinds.
+    remove_definitions(&stage.cluster.api).await;
 }

@@ -46,6 +46,7 @@ async fn no_secret_leaks() {
     for words in specifications(&mut stage) {
         everyway(&mut stage, &mut ran, &words);
     }
+    mirror::names_of_certificates(&mut stage, &mut ran).await;
     there_and_back(&mut stage, &mut ran);
     to_the_end(&mut stage, &mut ran).await;
     mirror::there_and_back(&mut stage, &mut ran).await;
