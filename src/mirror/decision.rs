@@ -339,6 +339,20 @@ mod tests {
     }
 
     #[test]
+    fn endpoints_of_clients_are_copied() {
+        let without_selector = [("shop", "db"), ("default", "kubernetes")];
+        let without_selector =
+            without_selector.map(|(namespace, name)| (namespace.to_string(), name.to_string())).into();
+        let around = Around { without_selector, ..Around::default() };
+        for (namespace, name, expected) in
+            [("shop", "db", false), ("shop", "web", true), ("default", "kubernetes", true)]
+        {
+            let endpoints = json!({"kind": "Endpoints", "metadata": {"namespace": namespace, "name": name}});
+            assert_eq!(around.is_controlled(left_out::ENDPOINTS, &endpoints), expected, "{endpoints}");
+        }
+    }
+
+    #[test]
     fn live_object_decides_the_action() {
         let object = deployment(&json!({"app": "web"}));
         let all = around(&[("app", "web")]);

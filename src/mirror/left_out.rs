@@ -116,7 +116,7 @@ pub(super) fn left_out(kind: &str, object: &Value) -> Option<Reason> {
     if metadata.annotations.iter().flatten().any(|(name, _)| name == LEADER) {
         return Some(LEADER_LOCK);
     }
-    if kind == SLICES && is_managed(&metadata) {
+    if (kind == SLICES || kind == ENDPOINTS) && is_managed(&metadata) {
         return Some(CONTROLLED);
     }
     let name = metadata.name.as_deref().unwrap_or_default();
@@ -153,7 +153,8 @@ pub(super) const SLICES: &str = "discovery.k8s.io/endpointslices";
 /// (`pkg/controller/endpoint/endpoints_controller.go`).
 pub(super) const ENDPOINTS: &str = "/endpoints";
 
-/// Returns whether a controller or an API server writes an EndpointSlice.
+/// Returns whether a controller or an API server writes an EndpointSlice or Endpoints. API servers write those of `default/kubernetes`
+/// (`pkg/controlplane/reconcilers`).
 fn is_managed(slice: &ObjectMeta) -> bool {
     let label = slice.labels.as_ref().and_then(|labels| labels.get("endpointslice.kubernetes.io/managed-by"));
     let is_of_servers =
