@@ -92,7 +92,7 @@ async fn mirror_checks_pass_or_name_the_fault() {
     }
     let shown = pair.run(None, "--namespace shop").expect(0);
     assert!(shown.err.contains("next: `netsurgeon mirror plan` with the same options"), "{}", shown.err);
-    assert!(shown.err.contains("18 pass"), "{}", shown.err);
+    assert!(shown.err.contains("19 pass"), "{}", shown.err);
 
     with_other_clusters(&pair).await;
     with_other_namespaces(&pair).await;
