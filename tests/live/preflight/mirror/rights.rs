@@ -100,6 +100,7 @@ pub async fn with_rights(pair: &Pair) {
         ("namespaces", "warn", UNCHECKED),
         ("mirror-webhooks", "warn", UNCHECKED),
         ("pull-secrets", "unknown", &["Secrets", "source"]),
+        ("outside-owners", "unknown", &["not allowed to list Deployment objects"]),
         ("source-rights", "warn", &["`shop`: get secrets, list secrets"]),
     ];
     comes_out(pair, "ned", "-n shop", &without).await;
