@@ -8,7 +8,7 @@ use super::identity::{OldTexts, aws_ids};
 use super::outcome::{Change, Finding, Missing, Refusal};
 use super::rule::{Demand, Old, On, Rule, Treatment};
 use super::rules::RULES;
-use super::source::{Document, Kind, Place, Sources};
+use super::source::{Document, FilePosition, Kind, Sources};
 use super::{Request, name};
 use crate::wire::yaml::{Node, YamlError};
 use crate::wire::yaml_edit::{YamlEdit, plain_or_quoted};
@@ -290,7 +290,7 @@ impl<'s, 'f> Changer<'s, 'f> {
     }
 
     /// Adds a value that the user must give.
-    pub fn missing(&mut self, field: &str, demand: Demand, reason: &str, at: Option<Place>) {
+    pub fn missing(&mut self, field: &str, demand: Demand, reason: &str, at: Option<FilePosition>) {
         self.refusal.missing.push(Missing {
             field: field.to_string(),
             what: demand.what.to_string(),

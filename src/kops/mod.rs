@@ -30,7 +30,7 @@ use change::Changer;
 mod tests;
 
 pub use outcome::{Change, Decision, Finding, Missing, Refusal, Remnant, Specification};
-pub use source::{InputError, Place, SourceFile};
+pub use source::{FilePosition, InputError, SourceFile};
 
 /// What the mirror is.
 #[derive(Debug, Clone, Default)]

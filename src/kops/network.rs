@@ -6,12 +6,12 @@ use super::change::Changer;
 use super::field::FieldNode;
 use super::field_values::REMOVE;
 use super::outcome::Finding;
-use super::source::{Document, Place};
+use super::source::{Document, FilePosition};
 
 /// A range, with the field that it is in.
 struct Range {
     field: String,
-    at: Place,
+    at: FilePosition,
     network: IpNetwork,
 }
 

@@ -2,9 +2,9 @@
 
 use serde::{Serialize, Serializer};
 
-use super::source::Place;
+use super::source::FilePosition;
 
-fn place<S: Serializer>(place: &Place, serializer: S) -> Result<S::Ok, S::Error> {
+fn place<S: Serializer>(place: &FilePosition, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(place)
 }
 
@@ -13,7 +13,7 @@ fn place<S: Serializer>(place: &Place, serializer: S) -> Result<S::Ok, S::Error>
 pub struct Change {
     /// Where the field is in the source.
     #[serde(serialize_with = "place")]
-    pub at: Place,
+    pub at: FilePosition,
     /// The document, for example `InstanceGroup nodes`.
     pub document: String,
     /// The path of the field.
@@ -31,7 +31,7 @@ pub struct Change {
 pub struct Finding {
     /// Where the field is in the source.
     #[serde(serialize_with = "place")]
-    pub at: Place,
+    pub at: FilePosition,
     /// The path of the field.
     pub field: String,
     /// What the finding is.
@@ -61,7 +61,7 @@ pub struct Missing {
     /// Why it must be given.
     pub reason: String,
     /// Where the field is in the source.
-    pub at: Option<Place>,
+    pub at: Option<FilePosition>,
 }
 
 /// A text of the source that the specification of the mirror contains.
@@ -69,7 +69,7 @@ pub struct Missing {
 pub struct Remnant {
     /// Where it is in the source.
     #[serde(serialize_with = "place")]
-    pub at: Place,
+    pub at: FilePosition,
     /// The path of the field, or `a comment`.
     pub field: String,
     /// The text that was found.

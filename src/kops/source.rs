@@ -79,21 +79,21 @@ impl Document<'_> {
     }
 
     /// Returns where a field starts.
-    pub fn at(&self, field: &FieldNode) -> Place {
+    pub fn at(&self, field: &FieldNode) -> FilePosition {
         self.parsed.at(self.parsed.yaml.place(field.key).start)
     }
 }
 
 /// A place in a file of the user.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct FilePosition {
     /// The file.
     pub file: String,
     /// The position in it.
     pub position: Position,
 }
 
-impl Display for Place {
+impl Display for FilePosition {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.position.line, self.position.column)
     }
@@ -110,8 +110,8 @@ pub(super) struct Parsed<'f> {
 
 impl Parsed<'_> {
     /// Returns the place of a byte.
-    pub fn at(&self, offset: usize) -> Place {
-        Place { file: self.file.name.clone(), position: Position::of(&self.file.text, offset) }
+    pub fn at(&self, offset: usize) -> FilePosition {
+        FilePosition { file: self.file.name.clone(), position: Position::of(&self.file.text, offset) }
     }
 
     fn fault(&self, node: Node, reason: String) -> InputError {

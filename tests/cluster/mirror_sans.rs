@@ -464,7 +464,7 @@ async fn killed_apply_is_completed_or_undone() {
 
 /// A process is killed at each write of `apply`, in the Certificate and in the record.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes minutes: part of `make soak`"]
+#[ignore = "minutes, in `make soak`: needs `make rig` and root"]
 async fn apply_is_killed_at_every_write() {
     let source = Source::start(&[ca("web", &["www.example.com"])]).await;
     let troubles = Troubles::none();

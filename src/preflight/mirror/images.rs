@@ -181,7 +181,7 @@ const REGISTRIES_OF_CLOUDS: [&str; 7] =
 
 /// What the check found, each for people.
 #[derive(Default)]
-struct Found {
+struct ImageFindings {
     missing: Vec<String>,
     denied: Vec<String>,
     other_platform: Vec<String>,
@@ -193,7 +193,7 @@ struct Found {
     of_nodes: Vec<String>,
 }
 
-impl Found {
+impl ImageFindings {
     fn add(&mut self, (image, uses, answer): &Answered, platforms: &BTreeSet<String>) {
         let who = first_few(&uses.who.iter().cloned().collect::<Vec<_>>());
         let has_none = uses.secrets.is_empty();
@@ -241,7 +241,7 @@ fn is_host_of(host: &str, end: &str) -> bool {
 
 /// Judges the answers. `unusable`: images that no kubelet can pull. `platforms`: platforms of the mirror's nodes.
 fn judge(answers: &[Answered], unusable: &[String], platforms: &BTreeSet<String>) -> Judged {
-    let mut found = Found::default();
+    let mut found = ImageFindings::default();
     for answered in answers {
         found.add(answered, platforms);
     }
@@ -267,7 +267,11 @@ fn judge(answers: &[Answered], unusable: &[String], platforms: &BTreeSet<String>
 }
 
 /// Returns what was found, and what to do.
-fn texts(found: Found, unusable: &[String], platforms: &BTreeSet<String>) -> (Vec<String>, Vec<String>) {
+fn texts(
+    found: ImageFindings,
+    unusable: &[String],
+    platforms: &BTreeSet<String>,
+) -> (Vec<String>, Vec<String>) {
     let platforms = platforms.iter().cloned().collect::<Vec<_>>().join(", ");
     let silent = found.silent.into_iter();
     let silent = silent
