@@ -183,7 +183,7 @@ pub fn why_not_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> 
         Some(Copying::MadeAnew(why) | Copying::NotCopied(why)) => return Some(why),
         Some(Copying::Copied(_)) | None => {}
     }
-    if !["list", "create"].iter().all(|verb| verbs.contains(*verb)) {
+    if !is_stored(verbs) {
         return Some("it cannot be listed or created");
     }
     let of_group = GROUPS_NOT_COPIED.iter().find(|(end, _)| is_of_group(group, end));
@@ -194,8 +194,12 @@ pub fn why_not_copied(group: &str, resource: &str, verbs: &BTreeSet<String>) -> 
 /// API server stores them, and they are of a custom resource.
 pub fn can_be_included(group: &str, resource: &str, verbs: &BTreeSet<String>) -> bool {
     let is_made = matches!(copying_of(group, resource), Some(Copying::MadeAnew(_)));
-    let is_stored = ["list", "create"].iter().all(|verb| verbs.contains(*verb));
-    !is_made && is_stored && group.contains('.') && !is_of_metrics(group)
+    !is_made && is_stored(verbs) && group.contains('.') && !is_of_metrics(group)
+}
+
+/// Returns whether the API server stores objects of a kind, so that they can be listed and created.
+fn is_stored(verbs: &BTreeSet<String>) -> bool {
+    ["list", "create"].iter().all(|verb| verbs.contains(*verb))
 }
 
 /// Returns whether an API group contains only metrics.

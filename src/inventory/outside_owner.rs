@@ -4,6 +4,8 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Container;
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use super::external_dns::{Controller, argument};
 use crate::kube_api::accessors::subject;
@@ -27,6 +29,11 @@ pub struct OutsideOwner {
 const BALANCERS: &str = "aws-load-balancer-controller";
 
 impl OutsideOwner {
+    /// Returns the controller of a Deployment, from its JSON, like [`of`](Self::of).
+    pub fn of_json(deployment: &Value) -> Option<Self> {
+        Self::of(&Deployment::deserialize(deployment).ok()?)
+    }
+
     /// Returns the controller of a Deployment that has replicas; `None` if it is no such controller.
     pub fn of(deployment: &Deployment) -> Option<Self> {
         let spec = deployment.spec.as_ref().filter(|spec| spec.replicas != Some(0))?;
@@ -95,7 +102,7 @@ impl OwnerComparison {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -103,7 +110,7 @@ mod tests {
         let container = json!({"name": "a", "image": image, "args": args});
         let spec = json!({"selector": {}, "template": {"spec": {"containers": [container]}}});
         let deployment = json!({"metadata": {"namespace": "dns", "name": name}, "spec": spec});
-        OutsideOwner::of(&serde_json::from_value(deployment).unwrap())
+        OutsideOwner::of_json(&deployment)
     }
 
     #[test]

@@ -238,17 +238,19 @@ impl Pages {
     pub async fn next(&mut self) -> Result<Option<Vec<Value>>, ClusterError> {
         let Some(page) = self.next.take() else { return Ok(None) };
         let mut items = Vec::new();
-        // The items of a list have no `kind` or `apiVersion`.
-        let complete = |mut object: Value| {
-            if let Some(fields) = object.as_object_mut() {
-                fields.insert("apiVersion".to_string(), self.api_version.as_str().into());
-                fields.insert("kind".to_string(), self.kind.as_str().into());
-            }
-            Some(object)
-        };
+        let complete = |object| Some(with_kind(object, &self.api_version, &self.kind));
         self.next = self.cluster.page(&self.place, (&self.wanted, page), &complete, &mut items).await?;
         Ok(Some(items))
     }
+}
+
+/// Adds the API version and the kind to an item of a list, which has none.
+pub fn with_kind(mut item: Value, api_version: &str, kind: &str) -> Value {
+    if let Some(fields) = item.as_object_mut() {
+        fields.insert("apiVersion".to_string(), api_version.into());
+        fields.insert("kind".to_string(), kind.into());
+    }
+    item
 }
 
 /// The metadata of an object, without its other fields.

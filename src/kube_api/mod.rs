@@ -68,7 +68,7 @@ pub use field_apply::{FieldApply, Replaces};
 pub use guarded_change::GuardedChange;
 pub use kinds::ServedKind;
 pub use lease::{Lease, LeaseState};
-pub use lists::Pages;
+pub use lists::{Pages, with_kind};
 pub use node::Node;
 pub use objects::Typed;
 pub use options::ClusterOptions;

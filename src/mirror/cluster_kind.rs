@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::class::{Classes, add_classes};
 use super::left_out::{self, Reason};
+use super::strip;
 use crate::inventory::{list, text};
 
 /// A kind without a namespace: `GROUP/PLURAL`, API version and kind.
@@ -21,16 +22,10 @@ pub(super) const CLUSTER_ROLE: ClusterKind =
 pub(super) const CLUSTER_ROLE_BINDING: ClusterKind =
     ("rbac.authorization.k8s.io/clusterrolebindings", "rbac.authorization.k8s.io/v1", "ClusterRoleBinding");
 
-const VALIDATING: ClusterKind = (
-    "admissionregistration.k8s.io/validatingwebhookconfigurations",
-    "admissionregistration.k8s.io/v1",
-    "ValidatingWebhookConfiguration",
-);
-const MUTATING: ClusterKind = (
-    "admissionregistration.k8s.io/mutatingwebhookconfigurations",
-    "admissionregistration.k8s.io/v1",
-    "MutatingWebhookConfiguration",
-);
+const VALIDATING: ClusterKind =
+    (strip::WEBHOOKS[0], "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration");
+const MUTATING: ClusterKind =
+    (strip::WEBHOOKS[1], "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration");
 pub(super) const WEBHOOKS: [ClusterKind; 2] = [VALIDATING, MUTATING];
 
 /// Every such kind.
@@ -99,7 +94,7 @@ pub(super) fn why_not(kind: &str, object: &Value, namespaces: &[String]) -> Opti
             let mut subjects = list(object, "/subjects").iter();
             subjects.any(|subject| !is_account_of(subject, namespaces)).then_some(left_out::SHARED_BINDING)
         }
-        kind if WEBHOOKS.iter().any(|(webhooks, ..)| *webhooks == kind) => {
+        kind if strip::WEBHOOKS.contains(&kind) => {
             let mut webhooks = list(object, "/webhooks").iter();
             webhooks.any(|webhook| !is_call_to(webhook, namespaces)).then_some(left_out::SHARED_WEBHOOK)
         }

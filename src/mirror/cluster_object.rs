@@ -13,7 +13,7 @@ use super::refusal::{is_of_object, reason_and_advice};
 use super::rules::Uses;
 use super::work::{Entry, KindLeftOut, Planned, Reference};
 use crate::inventory::text;
-use crate::kube_api::{ClusterError, Collection};
+use crate::kube_api::{ClusterError, Collection, with_kind};
 use crate::session::Failure;
 
 /// Returns whether an object without a namespace belongs to the objects of these namespaces.
@@ -91,12 +91,8 @@ impl MirrorReader {
         found: Vec<Value>,
         around: &Around,
     ) -> Result<(), Failure> {
-        for mut object in found {
-            // The items of a list have no `kind` or `apiVersion`.
-            if let Some(fields) = object.as_object_mut() {
-                fields.insert("apiVersion".to_string(), kind.1.into());
-                fields.insert("kind".to_string(), kind.2.into());
-            }
+        for object in found {
+            let object = with_kind(object, kind.1, kind.2);
             let reference = reference(kind, text(&object, "/metadata/name"));
             let entry = if let Some(reason) = why_not(kind.0, &object, &self.options.namespaces) {
                 let uid = text(&object, "/metadata/uid").to_string();

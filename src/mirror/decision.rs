@@ -96,7 +96,11 @@ impl Around {
             Choice::Open if WORKLOADS.contains(&kind) && !self.is_to_run(object) => {
                 return Decision::LeftOut(left_out::NO_SERVICE);
             }
-            Choice::Open if kind == DEPLOYMENTS && !self.is_named(object) && is_outside_owner(object) => {
+            Choice::Open
+                if kind == DEPLOYMENTS
+                    && !self.is_named(object)
+                    && OutsideOwner::of_json(object).is_some() =>
+            {
                 return Decision::LeftOut(left_out::OUTSIDE_OWNER);
             }
             Choice::Open if is_scheduled(kind, object) && !self.includes(kind, text(object, "/kind")) => {
@@ -138,12 +142,16 @@ impl Around {
 
     /// Returns whether the configuration includes a kind that is left out otherwise.
     pub(super) fn includes(&self, resource: &str, kind: &str) -> bool {
-        let kind = Kind { resource, kind };
-        let rules = self.config.kinds.include.iter().enumerate();
+        self.has_kind(("kinds.include", &self.config.kinds.include), &Kind { resource, kind })
+    }
+
+    /// Returns whether a list of the configuration contains a kind, and marks the rules that match. The list has its name.
+    fn has_kind(&self, (list, names): (&'static str, &[String]), kind: &Kind<'_>) -> bool {
+        let rules = names.iter().enumerate();
         let matched: Vec<usize> =
-            rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
+            rules.filter(|(_, name)| is_kind(name, kind)).map(|(index, _)| index).collect();
         for index in &matched {
-            self.uses.mark("kinds.include", *index);
+            self.uses.mark(list, *index);
         }
         !matched.is_empty()
     }
@@ -178,14 +186,7 @@ impl Around {
     /// Returns the kinds that the configuration excludes.
     pub(super) fn excluded(&self, pairs: &[KindPair]) -> Vec<KindLeftOut> {
         let is_excluded = |(resource, kind): &(&str, &str)| {
-            let kind = Kind { resource, kind };
-            let rules = self.config.kinds.exclude.iter().enumerate();
-            let matched: Vec<usize> =
-                rules.filter(|(_, name)| is_kind(name, &kind)).map(|(index, _)| index).collect();
-            for index in &matched {
-                self.uses.mark("kinds.exclude", *index);
-            }
-            !matched.is_empty()
+            self.has_kind(("kinds.exclude", &self.config.kinds.exclude), &Kind { resource, kind })
         };
         let left_out = |(resource, _): (&str, &str)| KindLeftOut {
             resource: resource.to_string(),
@@ -223,11 +224,6 @@ impl Around {
         let mut own = self.selectors.iter().filter(|(of, _)| of == namespace);
         own.any(|(_, selector)| !selector.is_empty() && selector.iter().all(has))
     }
-}
-
-/// Returns whether a Deployment owns things outside of its cluster by a name in its options.
-fn is_outside_owner(deployment: &Value) -> bool {
-    serde_json::from_value(deployment.clone()).is_ok_and(|one| OutsideOwner::of(&one).is_some())
 }
 
 /// Returns whether a custom resource has a schedule. `kind`: `GROUP/PLURAL`.

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::decision::{Around, Decision};
 use super::reader::MirrorReader;
-use super::rules::{Kind, image_pulls, is_kind, is_only_chosen, pod_spec_place, pull_secret};
+use super::rules::{image_pulls, is_excluded, is_only_chosen, pod_spec_place, pull_secret};
 use super::work::Reference;
 use crate::inventory::{list, text};
-use crate::kube_api::Collection;
+use crate::kube_api::{Collection, with_kind};
 use crate::session::Failure;
 
 /// The images of a workload that is copied.
@@ -49,11 +49,11 @@ impl MirrorReader {
         for namespace in &self.options.namespaces {
             for (version, kind, resource) in WORKLOADS {
                 let is_copied = !is_only_chosen(resource) || around.choices.reads(resource);
-                if !is_copied || self.is_excluded(resource, kind) {
+                if !is_copied || is_excluded(&self.options.config, resource, kind) {
                     continue;
                 }
                 let pulls = |object: Value| {
-                    let object = with_kind(object, kind);
+                    let object = with_kind(object, version, kind);
                     of_workload((kind, resource), &object, &around, &accounts)
                 };
                 let collection = Collection::new(version, kind, Some(namespace));
@@ -66,12 +66,12 @@ impl MirrorReader {
     async fn accounts(&self, around: &Around) -> Result<Accounts, Failure> {
         const RESOURCE: &str = "/serviceaccounts";
         let mut found = Accounts::new();
-        if self.is_excluded(RESOURCE, "ServiceAccount") {
+        if is_excluded(&self.options.config, RESOURCE, "ServiceAccount") {
             return Ok(found);
         }
         for namespace in &self.options.namespaces {
             let secrets = |account: Value| {
-                let account = with_kind(account, "ServiceAccount");
+                let account = with_kind(account, "v1", "ServiceAccount");
                 let Decision::Create(copy) = around.decide(RESOURCE, &account, None) else { return None };
                 let name = text(&account, "/metadata/name").to_string();
                 Some(((namespace.clone(), name), secrets(&copy)))
@@ -82,33 +82,13 @@ impl MirrorReader {
         Ok(found)
     }
 
-    fn is_excluded(&self, resource: &str, kind: &str) -> bool {
-        let kind = Kind { resource, kind };
-        self.options.config.kinds.exclude.iter().any(|name| is_kind(name, &kind))
-    }
-
     /// Returns a pull secret as the mirror gets it: from the file of a rule, otherwise from the source. `namespace`: in the source.
     pub async fn pull_secret(&self, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
         if let Some(rule) = self.options.config.pull_secrets.iter().find(|rule| rule.name == name) {
             return pull_secret(rule, namespace).map(Some).map_err(|fault| Failure::refused(fault.0));
         }
-        let reference = Reference {
-            resource: "/secrets".to_string(),
-            api_version: "v1".to_string(),
-            kind: "Secret".to_string(),
-            namespace: Some(namespace.to_string()),
-            name: name.to_string(),
-        };
-        Ok(self.source.get(&reference.object()).await?)
+        Ok(self.source.get(&Reference::to_secret(namespace, name).object()).await?)
     }
-}
-
-/// Adds the kind to an object. The items of a list have none.
-fn with_kind(mut object: Value, kind: &str) -> Value {
-    if let Some(fields) = object.as_object_mut() {
-        fields.insert("kind".to_string(), kind.into());
-    }
-    object
 }
 
 /// Returns the images of a workload; `None` if it is not copied.

@@ -1,5 +1,7 @@
 //! The order in which objects are created. Objects of one level do not need each other.
 
+use super::strip::WEBHOOKS;
+
 /// A level: its name, and what it contains.
 pub(super) struct Level {
     /// Name of the stage.
@@ -70,14 +72,7 @@ pub(super) const LEVELS: [Level; 10] = [
     },
     Level { name: "quotas", title: "copy quotas", kinds: &["/resourcequotas"] },
     // A webhook would reject other copies before its server is ready.
-    Level {
-        name: "webhooks",
-        title: "copy webhooks",
-        kinds: &[
-            "admissionregistration.k8s.io/validatingwebhookconfigurations",
-            "admissionregistration.k8s.io/mutatingwebhookconfigurations",
-        ],
-    },
+    Level { name: "webhooks", title: "copy webhooks", kinds: &WEBHOOKS },
 ];
 
 /// Returns the level of a kind (`GROUP/PLURAL`).

@@ -20,7 +20,7 @@ use super::namespace_choice::refuse_namespaces;
 use super::object_write;
 use super::order::level;
 use super::refusal;
-use super::rules::{Choices, Uses, Workload, pod_labels, pull_secret, warnings};
+use super::rules::{Choices, Workload, pod_labels, pull_secret, warnings};
 use super::work::{Entry, KindLeftOut, Mirror, Planned, Reference};
 use crate::inventory::kinds::{Copying, can_be_included, copying_of, is_made_anew, why_not_copied};
 use crate::inventory::outside_owner::{OutsideOwner, OwnerComparison};
@@ -121,8 +121,10 @@ impl MirrorReader {
         refuse_namespaces(&self.options.namespaces, &self.options.config)?;
         let (source, mirror) = different(&self.source, &self.mirror).await?;
         let (served, at_mirror) = tokio::try_join!(self.source.served_kinds(), self.mirror.served_kinds())?;
-        let mut around = self.around().await?;
-        self.refuse_equal_owners(&around.uses).await?;
+        let (mut around, unknown_owners) = tokio::try_join!(self.around(), self.refuse_equal_owners())?;
+        for (finding, subject) in unknown_owners {
+            around.uses.note(finding, subject);
+        }
         let (mut objects, existing) = self.namespaces(&mut around).await?;
         let mut left_out = unread(&served, &at_mirror);
         left_out.extend(around.excluded(&pairs(&served.kinds, &at_mirror.kinds)));
@@ -226,13 +228,7 @@ impl MirrorReader {
         let mut entries = Vec::new();
         for namespace in &self.options.namespaces {
             for rule in &self.options.config.pull_secrets {
-                let reference = Reference {
-                    resource: "/secrets".to_string(),
-                    api_version: "v1".to_string(),
-                    kind: "Secret".to_string(),
-                    namespace: Some(namespace.clone()),
-                    name: rule.name.clone(),
-                };
+                let reference = Reference::to_secret(namespace, &rule.name);
                 let made = pull_secret(rule, namespace).map_err(|fault| Failure::refused(fault.0))?;
                 let is_there = existing.contains(namespace);
                 let target = reference.renamed(&self.options.config);
@@ -282,8 +278,8 @@ impl MirrorReader {
         let has = |verb: &str| pair.kind.verbs.contains(verb);
         let not_copied = why_not_copied(group, plural, &pair.kind.verbs);
         // Single objects of this kind can be copied.
-        let is_included = can_be_included(group, plural, &pair.kind.verbs)
-            && not_copied.is_some()
+        let is_included = not_copied.is_some()
+            && can_be_included(group, plural, &pair.kind.verbs)
             && around.includes(&pair.resource, &pair.kind.kind);
         let not_copied = not_copied.filter(|_| !is_included && !around.copies_single(&pair.resource));
         let mut entries = Vec::new();
@@ -366,13 +362,14 @@ pub(super) async fn different(source: &ReadOnly, mirror: &ReadOnly) -> Result<(S
 }
 
 impl MirrorReader {
-    /// Refuses a plan if controllers of both clusters own things outside of them by the same name.
-    async fn refuse_equal_owners(&self, uses: &Uses) -> Result<(), Failure> {
+    /// Refuses a plan if controllers of both clusters own things outside of them by the same name. Returns what could not be compared:
+    /// why, and what.
+    async fn refuse_equal_owners(&self) -> Result<Vec<(String, String)>, Failure> {
         if self.options.equal_owners == EqualOwners::Allow {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let deployments = Collection::new("apps/v1", "Deployment", None);
-        let owner = |found: Value| serde_json::from_value(found).ok().as_ref().and_then(OutsideOwner::of);
+        let owner = |found: Value| OutsideOwner::of_json(&found);
         let read = tokio::try_join!(
             self.source.list_as(&deployments, &owner),
             self.mirror.list_as(&deployments, &owner)
@@ -381,17 +378,13 @@ impl MirrorReader {
             Ok(read) => read,
             Err(error) if refusal::is_of_object(&error) => {
                 let finding = "it was not checked whether both clusters have an ExternalDNS or a load balancer controller of the same name";
-                uses.note(finding.to_string(), error.to_string());
-                return Ok(());
+                return Ok(vec![(finding.to_string(), error.to_string())]);
             }
             Err(error) => return Err(error.into()),
         };
         let OwnerComparison { equal, unknown } = OwnerComparison::of(&source, &mirror);
-        for (finding, subject) in unknown {
-            uses.note(finding, subject);
-        }
         match equal.first() {
-            None => Ok(()),
+            None => Ok(unknown),
             Some(first) => Err(Failure::refused(first.clone()).hint(OwnerComparison::REMEDY)),
         }
     }

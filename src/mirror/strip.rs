@@ -249,7 +249,8 @@ fn strip_ingress(ingress: &mut Value) {
     }
 }
 
-const WEBHOOKS: [&str; 2] = [
+/// Configurations of webhooks, as `GROUP/PLURAL`.
+pub(super) const WEBHOOKS: [&str; 2] = [
     "admissionregistration.k8s.io/validatingwebhookconfigurations",
     "admissionregistration.k8s.io/mutatingwebhookconfigurations",
 ];

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::cluster_kind::WEBHOOKS;
 use super::refusal::fault;
+use super::strip::WEBHOOKS;
 use crate::inventory::webhooks::ready;
 use crate::inventory::{list, text};
 use crate::kube_api::Cluster;
@@ -17,7 +17,7 @@ pub(super) async fn refuse_without_server(
     kind: &str,
     manifest: &Value,
 ) -> Result<(), StepFault> {
-    if !WEBHOOKS.iter().any(|(webhooks, ..)| *webhooks == kind) {
+    if !WEBHOOKS.contains(&kind) {
         return Ok(());
     }
     for (namespace, name) in servers(manifest) {

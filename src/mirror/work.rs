@@ -51,6 +51,17 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// Returns the reference to a Secret.
+    pub(super) fn to_secret(namespace: &str, name: &str) -> Self {
+        Self {
+            resource: "/secrets".to_string(),
+            api_version: "v1".to_string(),
+            kind: "Secret".to_string(),
+            namespace: Some(namespace.to_string()),
+            name: name.to_string(),
+        }
+    }
+
     /// Returns the reference for a request.
     pub fn object(&self) -> ObjectRef<'_> {
         ObjectRef::new(&self.api_version, &self.kind, self.namespace.as_deref(), &self.name)

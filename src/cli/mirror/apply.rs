@@ -76,16 +76,7 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
     if let Some(ran) = session.start(plan).await? {
         return conclude(context, &ran);
     }
-    let shown = RunOutput {
-        version: 1,
-        operation: None,
-        digest: &digest,
-        status: None,
-        done: 0,
-        skipped: Vec::new(),
-        rollback: None,
-    };
-    context.output.data(&shown, |_| String::new())?;
+    context.output.data(&RunOutput::nothing(&digest), |_| String::new())?;
     context.output.progress("the plan changes nothing; nothing was written");
     Ok(Outcome::Done)
 }

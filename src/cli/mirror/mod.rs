@@ -23,8 +23,8 @@ use super::run_args::RunArgs;
 use super::{Context, Outcome};
 use crate::mirror::run::{MirrorSession, Ran};
 use crate::mirror::{DryRun, Entry, KIND, Mirror, Planned};
-use crate::operation::{Listed, Plan, Status};
-use crate::session::{ClusterSession, Failure, give_up};
+use crate::operation::{Listed, Plan, Report, Status, Work};
+use crate::session::{ClusterSession, Failure, Recorded, give_up};
 use crate::words::counted;
 
 #[derive(Debug, Subcommand)]
@@ -64,7 +64,7 @@ pub(super) async fn open(
     ClusterSession::open(context.ui(), mirror.connect().await?, run.settings_of_copies()).await
 }
 
-/// The output of `mirror apply -o json` and `mirror teardown -o json`.
+/// The output of `mirror apply -o json`, `mirror teardown -o json` and `mirror sans apply -o json`.
 #[derive(Serialize)]
 struct RunOutput<'a> {
     version: u8,
@@ -76,8 +76,30 @@ struct RunOutput<'a> {
     done: usize,
     /// The objects that were skipped, each with the reason.
     skipped: Vec<SkippedOutput<'a>>,
-    /// The command that removes the copies.
+    /// The command that undoes the operation.
     rollback: Option<String>,
+}
+
+impl<'a> RunOutput<'a> {
+    /// Returns the output of a plan that changes nothing.
+    fn nothing(digest: &'a str) -> Self {
+        let (operation, status, rollback) = (None, None, None);
+        Self { version: 1, operation, digest, status, done: 0, skipped: Vec::new(), rollback }
+    }
+
+    /// Returns the output of a run.
+    fn of<W: Work>(recorded: &'a Recorded<W>, report: &'a Report, rollback: Option<String>) -> Self {
+        let skipped = report.stuck.iter();
+        Self {
+            version: 1,
+            operation: Some(&recorded.operation),
+            digest: &recorded.plan.digest,
+            status: Some(recorded.summary.status),
+            done: report.done,
+            skipped: skipped.map(|one| SkippedOutput { step: &one.step.0, reason: &one.reason }).collect(),
+            rollback,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -90,20 +112,9 @@ struct SkippedOutput<'a> {
 fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     let (id, status) = (&ran.recorded.operation, ran.recorded.summary.status);
     let stuck = &ran.report.stuck;
-    let skipped =
-        stuck.iter().map(|stuck| SkippedOutput { step: &stuck.step.0, reason: &stuck.reason }).collect();
     let teardown = format!("netsurgeon mirror teardown {id} --mirror-context NAME");
     let rollback = (status != Status::RolledBack).then(|| teardown.clone());
-    let shown = RunOutput {
-        version: 1,
-        operation: Some(id),
-        digest: &ran.recorded.plan.digest,
-        status: Some(status),
-        done: ran.report.done,
-        skipped,
-        rollback,
-    };
-    context.output.data(&shown, |_| String::new())?;
+    context.output.data(&RunOutput::of(&ran.recorded, &ran.report, rollback), |_| String::new())?;
     let objects = counted(ran.report.done, "object", "objects");
     let what = if status == Status::Done { "copied" } else { "removed or restored" };
     context.output.progress(&format!("{id}: {status}; {objects} {what}"));

@@ -137,9 +137,7 @@ impl Choices {
         }
         Choice::LeftOut(left_out::PASSIVE_BUDGET)
     }
-}
 
-impl Choices {
     /// KEDA starts Pods of a workload with 0 replicas, unlike an autoscaler of Kubernetes (keda.sh `ScaledObjectSpec`,
     /// `apis/keda/v1alpha1/scaledobject_types.go`).
     fn of_scaler(&self, scaler: &Value) -> Choice {

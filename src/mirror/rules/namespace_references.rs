@@ -7,6 +7,7 @@ use super::places::{Row, change_text, each, row};
 use super::pod_specs::with_pod_spec;
 use super::uses::Uses;
 use crate::mirror::config::Config;
+use crate::mirror::strip::WEBHOOKS;
 
 /// How a place refers to a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +29,6 @@ enum Form {
 const BINDINGS: &[&str] =
     &["rbac.authorization.k8s.io/rolebindings", "rbac.authorization.k8s.io/clusterrolebindings"];
 const POLICIES: &[&str] = &["networking.k8s.io/networkpolicies"];
-const WEBHOOKS: &[&str] = &[
-    "admissionregistration.k8s.io/validatingwebhookconfigurations",
-    "admissionregistration.k8s.io/mutatingwebhookconfigurations",
-];
 const ADMISSION_BINDINGS: &[&str] = &[
     "admissionregistration.k8s.io/validatingadmissionpolicybindings",
     "admissionregistration.k8s.io/mutatingadmissionpolicybindings",
@@ -84,8 +81,8 @@ const ROWS: &[Row<Form>] = &[
     row(&[], "/metadata/annotations/nginx.ingress.kubernetes.io~1auth-secret", Form::Subject, INGRESS),
     row(&[], "/metadata/annotations/nginx.ingress.kubernetes.io~1auth-tls-secret", Form::Subject, INGRESS),
     row(&[], "/metadata/annotations/nginx.ingress.kubernetes.io~1proxy-ssl-secret", Form::Subject, INGRESS),
-    row(WEBHOOKS, "/webhooks/*/clientConfig/service/namespace", Form::Name, ADMISSION),
-    row(WEBHOOKS, "/webhooks/*/namespaceSelector", Form::Selector, ADMISSION),
+    row(&WEBHOOKS, "/webhooks/*/clientConfig/service/namespace", Form::Name, ADMISSION),
+    row(&WEBHOOKS, "/webhooks/*/namespaceSelector", Form::Selector, ADMISSION),
     row(ADMISSION_BINDINGS, "/spec/paramRef/namespace", Form::Name, ADMISSION),
     row(ADMISSION_BINDINGS, "/spec/matchResources/namespaceSelector", Form::Selector, ADMISSION),
     row(ADMISSION_POLICIES, "/spec/matchConstraints/namespaceSelector", Form::Selector, ADMISSION),

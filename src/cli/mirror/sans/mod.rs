@@ -6,9 +6,8 @@ mod plan;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
-use super::{SkippedOutput, configuration};
+use super::{RunOutput, configuration};
 use crate::cli::api::KubeArgs;
 use crate::cli::output::table;
 use crate::cli::run_args::RunArgs;
@@ -80,28 +79,9 @@ async fn session(context: &Context, source: Cluster, run: &RunArgs) -> Result<Sa
     Ok(SansSession::new(ClusterSession::open(context.ui(), source, run.settings(usize::MAX)).await?))
 }
 
-/// The output of `mirror sans apply -o json`.
-#[derive(Serialize)]
-struct SansRunOutput<'a> {
-    version: u8,
-    /// `null` if no Certificate gets a name, so there is no operation.
-    operation: Option<&'a str>,
-    digest: &'a str,
-    status: Option<Status>,
-    /// Number of Certificates that this run changed.
-    done: usize,
-    /// The Certificates that were skipped, each with the reason.
-    skipped: Vec<SkippedOutput<'a>>,
-    /// The command that removes the added names.
-    rollback: Option<String>,
-}
-
 /// Prints that no Certificate gets a name.
 fn nothing(context: &Context, digest: &str) -> Result<Outcome, Failure> {
-    let (operation, status, rollback) = (None, None, None);
-    let shown =
-        SansRunOutput { version: 1, operation, digest, status, done: 0, skipped: Vec::new(), rollback };
-    context.output.data(&shown, |_| String::new())?;
+    context.output.data(&RunOutput::nothing(digest), |_| String::new())?;
     context.output.progress(&format!("no Certificate gets a name; nothing was written (plan {digest})"));
     Ok(Outcome::Done)
 }
@@ -111,15 +91,7 @@ pub(in crate::cli) fn conclude(context: &Context, ran: &SansRun) -> Result<Outco
     let (id, status) = (&ran.recorded.operation, ran.recorded.summary.status);
     let stuck = &ran.report.stuck;
     let rollback = (status == Status::Done).then(|| format!("netsurgeon operation rollback {id}"));
-    let shown = SansRunOutput {
-        version: 1,
-        operation: Some(id),
-        digest: &ran.recorded.plan.digest,
-        status: Some(status),
-        done: ran.report.done,
-        skipped: stuck.iter().map(|one| SkippedOutput { step: &one.step.0, reason: &one.reason }).collect(),
-        rollback: rollback.clone(),
-    };
+    let shown = RunOutput::of(&ran.recorded, &ran.report, rollback.clone());
     context.output.data(&shown, |_| String::new())?;
     let certificates = counted(ran.report.done, "certificate", "certificates");
     let what = if status == Status::Done { "issued with the added names" } else { "changed back" };
