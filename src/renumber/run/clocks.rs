@@ -69,10 +69,9 @@ async fn other_clock(cluster: &Cluster) -> Option<String> {
 fn difference(clock: OffsetDateTime, now: OffsetDateTime, least: Duration) -> Option<String> {
     let seconds = clock.unix_timestamp().saturating_sub(now.unix_timestamp());
     let (off, is_behind) = (Duration::from_secs(seconds.unsigned_abs()), seconds < 0);
-    let words = match usize::try_from(off.as_secs() / DAY).unwrap_or(usize::MAX) {
-        0 | 1 => in_words(off),
-        days => counted(days, "day", "days"),
-    };
+    // To the nearest day: the time in the header `Date` has no fraction of a second, so 61 days can look a second shorter.
+    let days = usize::try_from(off.as_secs().saturating_add(DAY / 2) / DAY).unwrap_or(usize::MAX);
+    let words = if days < 2 { in_words(off) } else { counted(days, "day", "days") };
     (off >= least).then(|| if is_behind { format!("{words} behind") } else { format!("{words} ahead of") })
 }
 
@@ -87,5 +86,6 @@ mod tests {
         assert_eq!(words(1000, 1059), None);
         assert_eq!(words(1000, 1000 + 3600).as_deref(), Some("1 h behind"));
         assert_eq!(words(1000 + 100 * 86_400, 1000).as_deref(), Some("100 days ahead of"));
+        assert_eq!(words(1000, 999 + 61 * 86_400).as_deref(), Some("61 days behind"), "a second less than 61 days");
     }
 }
