@@ -3,11 +3,11 @@
 use std::error::Error;
 use std::fmt;
 
-use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_route53::config::http::HttpResponse;
 use aws_sdk_route53::error::{ProvideErrorMetadata, SdkError};
 
 use super::freshness::Stale;
+use crate::aws::{causes, credentials_reason, innermost};
 use crate::words::brief;
 
 /// Why a request to Route 53 failed.
@@ -133,20 +133,4 @@ impl Route53Error {
             Self::Garbled(_) => "report this as a bug",
         }
     }
-}
-
-/// Returns why there are no credentials. Omits the output of a `credential_process`, because the output may contain credentials.
-pub(super) fn credentials_reason(error: &CredentialsError) -> String {
-    let reason = innermost(error);
-    reason.split("Stderr").next().unwrap_or_default().trim_end().to_string()
-}
-
-/// Returns an error and its causes.
-fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (*error).source())
-}
-
-/// Returns the innermost cause of an error. The outer causes only name layers of the SDK.
-fn innermost(error: &(dyn Error + 'static)) -> String {
-    causes(error).last().unwrap_or(error).to_string()
 }

@@ -1,21 +1,12 @@
 //! Limits for the answers of Route 53. A server at the configured endpoint can send answers without an end. The SDK reads each
 //! answer completely before it parses the answer.
 
-use std::mem::replace;
 use std::time::Duration;
 
-use aws_sdk_route53::config::interceptors::BeforeDeserializationInterceptorContextMut as Received;
-use aws_sdk_route53::config::{ConfigBag, Intercept, RuntimeComponents};
-use aws_smithy_types::body::SdkBody;
-use http_body_util::Limited;
 use tokio::time::timeout;
 
 use super::{Result, Route53Error};
 use crate::nameserver::RecordSet;
-
-/// Maximum size of one answer, in bytes. A page has at most 300 record sets. With 100 texts of 255 bytes in each record set, a page
-/// has 12 MB.
-const LARGEST: usize = 16 << 20;
 
 /// Maximum memory for the record sets of a zone, in bytes. The same limit applies to zone transfers.
 const MOST: usize = 64 << 20;
@@ -23,28 +14,6 @@ const MOST: usize = 64 << 20;
 /// Time limit for all pages of a list. A zone of 10,000 record sets has 34 pages, and Route 53 allows five requests per second for
 /// an account.
 const LIST: Duration = Duration::from_mins(5);
-
-/// Limits the size of each answer.
-#[derive(Debug)]
-pub(super) struct BodyLimit;
-
-impl Intercept for BodyLimit {
-    fn name(&self) -> &'static str {
-        "BodyLimit"
-    }
-
-    fn modify_before_deserialization(
-        &self,
-        received: &mut Received<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
-    ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let body = received.response_mut().body_mut();
-        let whole = replace(body, SdkBody::taken());
-        *body = whole.map_preserve_contents(|body| SdkBody::from_body_1_x(Limited::new(body, LARGEST)));
-        Ok(())
-    }
-}
 
 /// Limits the time of a list with several pages.
 pub(super) async fn in_time<T>(what: &str, pages: impl Future<Output = Result<T>>) -> Result<T> {

@@ -11,48 +11,29 @@ mod load_balancers;
 mod set;
 
 use std::fmt;
-use std::time::Duration;
 
-use aws_config::environment::EnvironmentVariableRegionProvider;
-use aws_config::meta::region::RegionProviderChain;
-use aws_config::profile::ProfileFileRegionProvider;
+use aws_config::SdkConfig;
 use aws_config::retry::RetryConfig;
-use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_route53::Client;
 use aws_sdk_route53::client::customize::CustomizableOperation;
-use aws_sdk_route53::config::{Builder, Config, ProvideCredentials as _};
+use aws_sdk_route53::config::{Builder, Config};
 use aws_sdk_route53::operation::change_resource_record_sets::builders::ChangeResourceRecordSetsFluentBuilder;
 use aws_sdk_route53::operation::change_resource_record_sets::{
     ChangeResourceRecordSetsError, ChangeResourceRecordSetsOutput,
 };
 use aws_sdk_route53::types::{self, Change, ChangeAction, ChangeBatch, ChangeStatus};
-use tokio::time::timeout;
 
 pub use error::Route53Error;
-use error::credentials_reason;
-use limits::{BodyLimit, Space, in_time};
+use limits::{Space, in_time};
 pub use load_balancers::load_balancer_zone;
 pub use set::Listed;
 
 use self::freshness::Freshness;
+use crate::aws::{BodyLimit, configuration};
 use crate::nameserver::{RecordKind, RecordSet, SetChange, Weight, canonical};
 
 /// TTL of an alias for a load balancer, in seconds (Route 53 Developer Guide, "Values specific for simple alias records").
 pub const ALIAS_TTL: u32 = 60;
-
-/// The region if none is configured. Route 53 has one endpoint for all regions of a partition. netsurgeon does not request the
-/// region from the machine's metadata service, because this service does not answer outside AWS.
-const REGION: &str = "us-east-1";
-
-/// Number of attempts for a request that is throttled or not answered. Route 53 allows five requests per second for an account.
-const ATTEMPTS: u32 = 8;
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const CONNECT: Duration = Duration::from_secs(5);
-const ATTEMPT: Duration = Duration::from_secs(15);
-const LIMIT: Duration = Duration::from_mins(1);
-/// Time limit for finding credentials.
-const CREDENTIALS: Duration = Duration::from_secs(20);
 
 /// Maximum number of records in one request. Route 53 accepts 1,000 records and 32,000 characters.
 pub const MOST_RECORDS: usize = 200;
@@ -112,24 +93,7 @@ fn short(id: &str) -> String {
 impl Route53 {
     /// Creates a client with the configuration and the credentials of this host. Sends no request to Route 53.
     pub async fn new() -> Result<Self> {
-        let region = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new());
-        let region = region.or_else(ProfileFileRegionProvider::new()).or_else(REGION);
-        let timeouts = TimeoutConfig::builder()
-            .connect_timeout(CONNECT)
-            .operation_attempt_timeout(ATTEMPT)
-            .operation_timeout(LIMIT)
-            .build();
-        let retries = RetryConfig::standard().with_max_attempts(ATTEMPTS).with_initial_backoff(FIRST_PAUSE);
-        let config = aws_config::defaults(BehaviorVersion::latest())
-            .region(region)
-            .timeout_config(timeouts)
-            .retry_config(retries);
-        let config = Box::pin(config.load()).await;
-        if let Some(credentials) = config.credentials_provider() {
-            let found = timeout(CREDENTIALS, credentials.provide_credentials()).await;
-            let found = found.map_err(|_| Route53Error::without("no answer within 20 s"))?;
-            found.map_err(|error| Route53Error::without(&credentials_reason(&error)))?;
-        }
+        let config = configuration().await.map_err(|reason| Route53Error::without(&reason))?;
         Ok(Self::of(&config))
     }
 
