@@ -29,6 +29,16 @@ impl ReadOnly {
         self.0.identity().await
     }
 
+    /// Returns the issuer of ServiceAccounts' tokens, see [`Cluster::token_issuer`].
+    pub async fn token_issuer(&self) -> Result<String, ClusterError> {
+        self.0.token_issuer().await
+    }
+
+    /// Returns the keys of ServiceAccounts' tokens, see [`Cluster::token_keys`].
+    pub async fn token_keys(&self) -> Result<Value, ClusterError> {
+        self.0.token_keys().await
+    }
+
     /// Returns all served kinds, see [`Cluster::served_kinds`].
     pub async fn served_kinds(&self) -> Result<ServedKinds, ClusterError> {
         self.0.served_kinds().await

@@ -13,6 +13,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::GetParams;
+use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 
@@ -250,6 +251,25 @@ impl Cluster {
     pub async fn version(&self) -> Result<Version, ClusterError> {
         version(&self.connection).await
     }
+
+    /// Returns the issuer of ServiceAccounts' tokens, a URL (OpenID Connect Discovery 1.0, section 4.2;
+    /// `pkg/serviceaccount/openidmetadata.go`, v1.36.3).
+    pub async fn token_issuer(&self) -> Result<String, ClusterError> {
+        let found: Discovery =
+            self.connection.json(&Call::read("/.well-known/openid-configuration")?).await?;
+        Ok(found.issuer)
+    }
+
+    /// Returns the keys of ServiceAccounts' tokens, a JSON Web Key Set (RFC 7517; `pkg/serviceaccount/openidmetadata.go`, v1.36.3).
+    pub async fn token_keys(&self) -> Result<Value, ClusterError> {
+        self.connection.json(&Call::read("/openid/v1/jwks")?).await
+    }
+}
+
+/// The discovery document of an issuer.
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
 }
 
 async fn version(connection: &Connection) -> Result<Version, ClusterError> {
