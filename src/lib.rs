@@ -8,6 +8,7 @@
 //! cli                    arguments, output, exit codes: one file per command, the only room that prints
 //! preflight   report     checks whether a cluster is ready, one file for each check · one HTML page of an operation
 //! renumber, dns, mirror  each creates a plan, compiles it into steps, and runs the steps on a live cluster
+//! parity                 what nodes and Pods of two clusters can do in AWS, and the changes that make it equal
 //! kops                   the kOps specification of a mirror, from that of its source: text to text
 //! deploy_lock            makes the API server reject changes by deploy pipelines
 //! audit                  finds where an address of an old range is still recorded
@@ -18,6 +19,7 @@
 //! encryption             decrypts and encrypts stored values with the API server's own encryption configuration
 //! store  kube_api  host  etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
 //! route53                the record sets of hosted zones in Amazon Route 53
+//! aws                    reads EC2, IAM and STS
 //! nameserver  registry   the records of a zone on its name servers, and whether the servers accept changes · asks registries for images
 //! wire        certs      stored formats, lossless edits, bitmap · X.509, parsed and encoded
 //! ip         words       ranges, offsets, first address, old→new map · numbers and times for people
@@ -49,6 +51,8 @@
 #[doc(hidden)]
 pub mod audit;
 #[doc(hidden)]
+pub mod aws;
+#[doc(hidden)]
 pub mod certs;
 #[doc(hidden)]
 pub mod cli;
@@ -70,6 +74,8 @@ pub mod kube_api;
 pub mod mirror;
 pub mod nameserver;
 pub mod operation;
+#[doc(hidden)]
+pub mod parity;
 #[doc(hidden)]
 pub mod preflight;
 #[doc(hidden)]
