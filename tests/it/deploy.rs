@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 /// Roles that change nothing, as their label states.
-const READ_ONLY: [&str; 9] = [
+const READ_ONLY: [&str; 10] = [
     "netsurgeon-cni",
     "netsurgeon-dns",
     "netsurgeon-evidence-reader",
     "netsurgeon-look",
     "netsurgeon-mirror",
+    "netsurgeon-mirror-parity",
     "netsurgeon-mirror-secrets",
     "netsurgeon-mirror-source",
     "netsurgeon-mirror-source-more",

@@ -1,5 +1,5 @@
 //! `netsurgeon mirror`: copies the declared objects of namespaces to a mirror of the cluster, and removes the copies again. It also
-//! creates the kOps specification of a mirror.
+//! creates the kOps specification of a mirror, and compares what both clusters can do in AWS.
 
 mod activate;
 pub(in crate::cli) mod activation;
@@ -7,6 +7,7 @@ mod apply;
 mod deactivate;
 mod diff_output;
 mod kops;
+mod parity;
 mod plan;
 pub(in crate::cli) mod sans;
 mod teardown;
@@ -39,6 +40,7 @@ pub enum MirrorCommand {
     Sans(sans::SansCommand),
     Teardown(teardown::TeardownArgs),
     Kops(kops::KopsArgs),
+    Parity(parity::ParityArgs),
 }
 
 /// Runs the command.
@@ -52,6 +54,7 @@ pub async fn run(context: &Context, command: &MirrorCommand) -> Result<Outcome, 
         MirrorCommand::Sans(command) => sans::run(context, command).await,
         MirrorCommand::Teardown(args) => teardown::run(context, args).await,
         MirrorCommand::Kops(args) => kops::run(context, args),
+        MirrorCommand::Parity(args) => parity::run(context, args).await,
     }
 }
 
