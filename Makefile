@@ -10,6 +10,8 @@ KUBERNETES_VERSIONS := 1.37.2 1.36.3 1.32.2
 EXTERNAL_DNS_VERSION := 0.23.0
 REGISTRY_VERSION := 3.1.2
 CERT_MANAGER_VERSION := 1.21.2
+PEBBLE_VERSION := 2.10.3
+MOTO_VERSION := $(shell sed -n 's/^moto==\([^ ]*\).*/\1/p' tests/moto/requirements.txt)
 MINISTACK_VERSION := $(shell sed -n 's/^ministack==\([^ ]*\).*/\1/p' tests/ministack/requirements.txt)
 
 # Tools that the targets install: `cargo install` checks every crate against the lock file of that version.
@@ -24,10 +26,12 @@ CONTROL_PLANES := $(KUBERNETES_VERSIONS:%=$(RIG)/k8s-%/controlplane)
 EXTERNAL_DNS := $(RIG)/external-dns-$(EXTERNAL_DNS_VERSION)/external-dns
 REGISTRY := $(RIG)/registry-$(REGISTRY_VERSION)/registry
 CERT_MANAGER := $(RIG)/cert-manager-$(CERT_MANAGER_VERSION)/controller
+PEBBLE := $(RIG)/pebble-$(PEBBLE_VERSION)/pebble
 BIND := $(addprefix $(RIG)/bind9-debian/usr/,sbin/named bin/nsupdate)
 # Only for `make bench`; the version is that of the newest control plane.
 KUBECTL_VERSION := $(firstword $(KUBERNETES_VERSIONS))
 KUBECTL := $(RIG)/kubectl-$(KUBECTL_VERSION)/kubectl
+MOTO := $(RIG)/moto-$(MOTO_VERSION)/bin/moto_server
 MINISTACK := $(RIG)/ministack-$(MINISTACK_VERSION)/bin/ministack
 # An older Go fetches the one that go.mod asks for, also if `go env` forbids that.
 GO_BUILD := GOTOOLCHAIN=auto GOWORK=off go build -trimpath -buildvcs=false
@@ -120,7 +124,7 @@ fmt: ## format the sources
 fixtures: rig ## create the snapshots in testdata/ again, from real clusters
 	cargo run --locked --example fixtures
 
-rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(CERT_MANAGER) $(REGISTRY) $(MINISTACK) $(RIG)/etcd-debian/etcd $(BIND) | prerequisites-rig ## build the components that tests run
+rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(CERT_MANAGER) $(PEBBLE) $(REGISTRY) $(MINISTACK) $(MOTO) $(RIG)/etcd-debian/etcd $(BIND) | prerequisites-rig ## build the components that tests run
 
 prerequisites-build prerequisites-rig: prerequisites-%:
 	@tests/prerequisites.sh $*
@@ -155,6 +159,11 @@ $(CERT_MANAGER): | prerequisites-rig
 	cd tests/certmanager && $(GO_BUILD) -o $@.new .
 	mv $@.new $@
 
+$(PEBBLE): | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/pebble && $(GO_BUILD) -o $@.new github.com/letsencrypt/pebble/v2/cmd/pebble
+	mv $@.new $@
+
 $(REGISTRY): | prerequisites-rig
 	mkdir -p $(@D)
 	cd tests/registry && $(GO_BUILD) -ldflags "-s -w -X github.com/distribution/distribution/v3/version.version=v$(REGISTRY_VERSION)" -o $@.new .
@@ -167,11 +176,12 @@ $(KUBECTL): | prerequisites-rig
 
 # pip installs what a package needs before the package, so the program appears last. Not newer than its list: every checkout has
 # its own one, and another checkout may be running the program.
-$(MINISTACK): | prerequisites-rig
-	rm -rf $(RIG)/ministack-$(MINISTACK_VERSION)
-	python3 -m venv $(RIG)/ministack-$(MINISTACK_VERSION)
-	$(@D)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-		--requirement tests/ministack/requirements.txt
+$(MINISTACK): requirements = tests/ministack/requirements.txt
+$(MOTO): requirements = tests/moto/requirements.txt
+$(MINISTACK) $(MOTO): | prerequisites-rig
+	rm -rf $(patsubst %/bin,%,$(@D))
+	python3 -m venv $(patsubst %/bin,%,$(@D))
+	$(@D)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: --requirement $(requirements)
 	touch $@
 
 # Unpacked, not installed: the package starts a service on port 2379.

@@ -220,7 +220,6 @@ impl ApiServer {
             format!("--tls-cert-file={}", options.serving.certificate.display()),
             format!("--tls-private-key-file={}", options.serving.key.display()),
             format!("--client-ca-file={}", options.authority.display()),
-            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             format!("--service-account-key-file={}", options.service_account.certificate.display()),
             format!("--service-account-signing-key-file={}", options.service_account.key.display()),
             "--authorization-mode=RBAC".to_owned(),
@@ -229,6 +228,10 @@ impl ApiServer {
             "--shutdown-watch-termination-grace-period=1s".to_owned(),
         ]);
         arguments.extend(options.flags.iter().cloned());
+        // The first of several would be the issuer.
+        if !options.flags.iter().any(|flag| flag.starts_with("--service-account-issuer=")) {
+            arguments.push("--service-account-issuer=https://kubernetes.default.svc".to_owned());
+        }
         arguments
     }
 }

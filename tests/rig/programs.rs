@@ -18,6 +18,12 @@ pub const REGISTRY_VERSION: &str = "3.1.2";
 /// The version of MiniStack that `make rig` installs.
 pub const MINISTACK_VERSION: &str = "1.5.33";
 
+/// The version of moto that `make rig` installs.
+pub const MOTO_VERSION: &str = "5.2.5";
+
+/// The version of Pebble that `make rig` builds.
+pub const PEBBLE_VERSION: &str = "2.10.3";
+
 /// The version of kubectl that `make bench` builds: that of the newest control plane.
 pub const KUBECTL_VERSION: &str = "1.37.2";
 
@@ -82,6 +88,16 @@ pub fn registry() -> PathBuf {
 /// Returns MiniStack, as `make rig` installs it.
 pub fn ministack() -> PathBuf {
     built(&format!("ministack-{MINISTACK_VERSION}/bin/ministack"))
+}
+
+/// Returns a program of moto's folder, as `make rig` installs it: `moto_server`, `aws` or `python3`.
+pub fn moto(program: &str) -> PathBuf {
+    built(&format!("moto-{MOTO_VERSION}/bin/{program}"))
+}
+
+/// Returns Pebble, as `make rig` builds it.
+pub fn pebble() -> PathBuf {
+    built(&format!("pebble-{PEBBLE_VERSION}/pebble"))
 }
 
 /// Returns kubectl, as `make bench` builds it.

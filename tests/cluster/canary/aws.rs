@@ -1,11 +1,13 @@
 //! Credentials of AWS, from each source that the SDK reads, and a server that answers as the services behind these sources do. It
 //! refuses every request to Route 53.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use serde_json::json;
 
+use super::LOUD;
 use super::stage::{Stage, Variables};
 
 /// What the server knows.
@@ -37,14 +39,7 @@ pub fn commands_with_credentials(stage: &mut Stage) {
          </AssumeRoleWithWebIdentityResponse>"
     );
     let known = Known { token, credentials: credentials.to_string(), assumed };
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("an address"));
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let known = known.clone();
-            std::thread::spawn(move || serve(stream, &known));
-        }
-    });
+    let url = start(&known);
     let output = stage.give("aws.json", &credentials.to_string());
     let profile = |script: &str| format!("[default]\ncredential_process = sh -c '{script}'\n");
     let process = stage.give("aws.conf", &profile(&format!("cat {output}; cat {output} >&2")));
@@ -78,6 +73,44 @@ pub fn commands_with_credentials(stage: &mut Stage) {
         let is_expected = |text: &str| text.contains("AccessDenied") || text.contains("credentials");
         assert!(is_expected(&out) || is_expected(&err), "{source}: {out}\n{err}");
     }
+}
+
+/// Runs `mirror parity` on a Node that is an instance, with credentials from variables.
+pub async fn parity(stage: &mut Stage, ran: &mut BTreeSet<String>) {
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "instance"},
+        "spec": {"providerID": "aws:///eu-west-1a/i-0123456789abcdef0"},
+    });
+    stage.cluster.api.create(&node).await;
+    let (secret, session) = (stage.canaries.plant("a secret key"), stage.canaries.plant("a session token"));
+    let url = start(&Known { token: String::new(), credentials: String::new(), assumed: String::new() });
+    let words = format!("mirror parity --mirror-kubeconfig {}", stage.cluster.kubeconfig().display());
+    for variant in LOUD {
+        let variables = vec![
+            ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", secret.clone()),
+            ("AWS_SESSION_TOKEN", session.clone()),
+            ("AWS_ENDPOINT_URL", url.clone()),
+        ];
+        let (_, _, said) = stage.run(&format!("{words} {variant}"), &variables);
+        assert!(said.contains("ec2:DescribeInstances"), "{said}");
+    }
+    ran.insert(words);
+    stage.cluster.api.delete("/api/v1/nodes/instance").await;
+}
+
+/// Starts the server, and returns its URL.
+fn start(known: &Known) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let known = known.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let known = known.clone();
+            std::thread::spawn(move || serve(stream, &known));
+        }
+    });
+    url
 }
 
 fn serve(stream: TcpStream, known: &Known) {

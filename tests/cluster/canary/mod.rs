@@ -47,6 +47,7 @@ async fn no_secret_leaks() {
         everyway(&mut stage, &mut ran, &words);
     }
     mirror::names_of_certificates(&mut stage, &mut ran).await;
+    aws::parity(&mut stage, &mut ran).await;
     there_and_back(&mut stage, &mut ran);
     to_the_end(&mut stage, &mut ran).await;
     mirror::there_and_back(&mut stage, &mut ran).await;
