@@ -69,7 +69,7 @@ pub async fn install_definitions(api: &Api) {
 }
 
 impl CertManager {
-    /// Starts one for a cluster that has the definitions.
+    /// Starts one for a cluster that has the definitions. It checks challenges of ACME at the name server 127.0.0.1:53.
     pub fn start(kubeconfig: &Path) -> Self {
         let workspace = Workspace::create("cert-manager");
         let log = workspace.join("controller.log");

@@ -86,6 +86,10 @@ mod tests {
         assert_eq!(words(1000, 1059), None);
         assert_eq!(words(1000, 1000 + 3600).as_deref(), Some("1 h behind"));
         assert_eq!(words(1000 + 100 * 86_400, 1000).as_deref(), Some("100 days ahead of"));
-        assert_eq!(words(1000, 999 + 61 * 86_400).as_deref(), Some("61 days behind"), "a second less than 61 days");
+        assert_eq!(
+            words(1000, 999 + 61 * 86_400).as_deref(),
+            Some("61 days behind"),
+            "a second less than 61 days"
+        );
     }
 }
