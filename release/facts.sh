@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# What a release is made from: `release/facts.sh version|commit|epoch|date`.
+#
+# The commit is marked with `-dirty` if files differ from it. SOURCE_COMMIT and SOURCE_DATE_EPOCH replace what git says, for sources without
+# a repository.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+epoch() { echo "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"; }
+case "${1:-}" in
+    version) sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml ;;
+    commit) echo "${SOURCE_COMMIT:-$(git describe --always --abbrev=40 --exclude '*' --dirty)}" ;;
+    epoch) epoch ;;
+    date) date --utc --date "@$(epoch)" +%Y-%m-%d ;;
+    *) echo "say \`version\`, \`commit\`, \`epoch\` or \`date\`" >&2; exit 2 ;;
+esac
