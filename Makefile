@@ -114,9 +114,10 @@ GO_TOOLS := $(abspath target/dist-tools/crane-$(CRANE_VERSION)-krew-$(KREW_VERSI
 dist: prerequisites-dist notices ## a release in target/dist: static programs, packages, an image, sums; on Debian, for x86_64 and aarch64
 	$(call installed,cyclonedx,$(CARGO_CYCLONEDX_VERSION))
 	for target in $(DIST_TARGETS); do release/build.sh $$target $(DIST_PROGRAMS)/$$target || exit 1; done
+	release/notices.sh target/THIRD-PARTY-NOTICES target/dist-build/THIRD-PARTY-NOTICES
 	rm -rf target/dist && mkdir target/dist
 	for target in $(DIST_TARGETS); do release/sbom.sh $$target target/dist/netsurgeon-$$(release/facts.sh version)-$$target.cdx.json || exit 1; done
-	release/package.sh $(DIST_PROGRAMS) target/THIRD-PARTY-NOTICES target/dist
+	release/package.sh $(DIST_PROGRAMS) target/dist-build/THIRD-PARTY-NOTICES target/dist
 	@ls -l target/dist
 
 dist-check: $(REGISTRY) $(GO_TOOLS)/crane | prerequisites-dist-check ## try the release in target/dist as its users do, with the real tools; as root

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced: archives whose bytes depend only on the content of the files.
 
 # archive FOLDER NAME...: a tar archive of these files in the folder, on stdout. Everything has the date of the release and belongs to root.

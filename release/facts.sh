@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a release is made from: `release/facts.sh version|commit|epoch|date`.
+# What a release is made from: `release/facts.sh version|commit|epoch|date`; and `tools`, the folder of zig and cargo-zigbuild.
 #
 # The commit is marked with `-dirty` if files differ from it. SOURCE_COMMIT and SOURCE_DATE_EPOCH replace what git says, for sources without
 # a repository.
@@ -11,5 +11,6 @@ case "${1:-}" in
     commit) echo "${SOURCE_COMMIT:-$(git describe --always --abbrev=40 --exclude '*' --dirty)}" ;;
     epoch) epoch ;;
     date) date --utc --date "@$(epoch)" +%Y-%m-%d ;;
-    *) echo "say \`version\`, \`commit\`, \`epoch\` or \`date\`" >&2; exit 2 ;;
+    tools) echo "target/dist-tools/zig-$(sed -n 's/^ziglang==\([^ ]*\).*/\1/p' release/requirements.txt)" ;;
+    *) echo "say \`version\`, \`commit\`, \`epoch\`, \`date\` or \`tools\`" >&2; exit 2 ;;
 esac
