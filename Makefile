@@ -101,10 +101,13 @@ lint: prerequisites-build ## format, lints, and the checks of the dependencies
 # Advisories are downloaded from a separate repository; without access to it: DENY="bans licenses sources".
 DENY ?= advisories bans licenses sources
 
-notices: prerequisites-build ## the licences of the code in the binary, to be distributed with it
+notices: target/THIRD-PARTY-NOTICES ## the licences of the code in the binary, to be distributed with it
+
+# It takes minutes of CPU time: the files of every dependency are searched for licences.
+target/THIRD-PARTY-NOTICES: Cargo.lock about.toml about.hbs | prerequisites-build
 	$(call installed,about,$(CARGO_ABOUT_VERSION),--features cli)
 	mkdir -p target
-	cargo about generate --locked --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
+	cargo about generate --locked --fail about.hbs --output-file $@
 
 # A release: release/ has the steps. The folder of the build is not that of other builds, whose flags differ.
 DIST_PROGRAMS := target/dist-build/programs

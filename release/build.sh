@@ -36,7 +36,7 @@ export RUSTFLAGS TARGET_CFLAGS="-ffile-prefix-map=$registry=/cargo -ffile-prefix
 mkdir -p "$out"
 built=target/dist-build/$target/dist/netsurgeon
 binutils=${target%%-*}-linux-gnu
-"$binutils-objcopy" --only-keep-debug --compress-debug-sections "$built" "$out/netsurgeon.debug"
+"$binutils-objcopy" --only-keep-debug "$built" "$out/netsurgeon.debug"
 "$binutils-objcopy" --strip-all "$built" "$out/netsurgeon.new"
 (cd "$out" && "$binutils-objcopy" --add-gnu-debuglink=netsurgeon.debug netsurgeon.new)
 mv "$out/netsurgeon.new" "$out/netsurgeon"

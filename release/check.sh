@@ -11,7 +11,6 @@ version=$(release/facts.sh version)
 mkdir -p target
 work=$(mktemp -d "$PWD/target/dist-check.XXXXXX")
 children=()
-# shellcheck disable=SC2317
 cleanup() {
     for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done
     rm -rf "$work"
@@ -42,7 +41,7 @@ archives() {
         tar --extract --gzip --file "$release/$target-debug.tar.gz" --directory "$work"
         ! readelf --program-headers "$work/$target/netsurgeon" | grep -q INTERP || fail "$target is not static"
         for folder in "$PWD" "${CARGO_HOME:-$HOME/.cargo}" "${RUSTUP_HOME:-$HOME/.rustup}"; do
-            ! grep -rqF "$folder" "$work/$target" || fail "$target contains the folder $folder of this machine"
+            ! grep -rqF "$folder" "$work/$target" "$work/$target-debug" || fail "$target contains the folder $folder of this machine"
         done
         readelf --string-dump=.gnu_debuglink "$work/$target/netsurgeon" | grep -q netsurgeon.debug || fail "$target has no link to its debug information"
         echo "archive: $target: $(stat --format %s "$release/$target.tar.gz") bytes, the program $(stat --format %s "$work/$target/netsurgeon") bytes, static"
@@ -58,16 +57,18 @@ programs() {
     "$work/$x86/netsurgeon" "${move[@]}" >"$work/x86.out" 2>"$work/x86.err"
     qemu-aarch64-static "$work/$arm/netsurgeon" "${move[@]}" >"$work/arm.out" 2>"$work/arm.err"
     grep -q 'forward       ok' "$work/x86.out" || fail "the rehearsal failed: $(cat "$work/x86.out")"
-    cmp "$work/x86.out" "$work/arm.out" && cmp "$work/x86.err" "$work/arm.err" || fail "the architectures differ"
+    diff "$work/x86.out" "$work/arm.out" || fail "the architectures print different results"
+    diff "$work/x86.err" "$work/arm.err" || fail "the architectures print different messages"
     [ "$("$work/$x86/netsurgeon" version)" = "$(qemu-aarch64-static "$work/$arm/netsurgeon" version)" ] || fail "the versions differ"
     echo "programs: $("$work/$x86/netsurgeon" version): both architectures rehearse, with equal output"
 }
 
 debian_package() {
-    local root=$work/debian
-    debootstrap --variant=minbase --log-level=quiet stable "$root" >"$work/debootstrap.log" || fail "$(tail "$work/debootstrap.log")"
+    local root=$work/debian left
+    debootstrap --variant=minbase stable "$root" >"$work/debootstrap.log" || fail "$(tail "$work/debootstrap.log")"
     cp "$release/netsurgeon_${version/-/\~}_amd64.deb" testdata/objects.snapshot.db "$root/root"
     find "$root" -path "$root/proc" -prune -o -printf '%P\n' | sort >"$work/before"
+    # shellcheck disable=SC2016
     unshare --mount --pid --fork chroot "$root" bash -euc '
         dpkg --install /root/netsurgeon_*.deb
         [ "$(command -v netsurgeon)" = /usr/bin/netsurgeon ] && kubectl-netsurgeon version
@@ -76,7 +77,8 @@ debian_package() {
         dpkg --purge netsurgeon' >"$work/package.out" 2>&1 || fail "the package: $(cat "$work/package.out")"
     grep -q 'forward       ok' "$work/package.out" || fail "the installed program: $(cat "$work/package.out")"
     find "$root" -path "$root/proc" -prune -o -printf '%P\n' | sort >"$work/after"
-    diff "$work/before" "$work/after" | grep -v '/dpkg/\|^[0-9]' >"$work/left" && fail "the package left $(cat "$work/left")"
+    left=$(comm -13 "$work/before" "$work/after" | grep -v '/dpkg/' || true)
+    [ -z "$left" ] || fail "the package left $left"
     dpkg-deb --field "$release/netsurgeon_${version/-/\~}_arm64.deb" Architecture | grep -qx arm64 || fail "not arm64"
     echo "package: installed, run and removed in Debian $(cat "$root/etc/debian_version"); no file left"
 }
