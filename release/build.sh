@@ -6,7 +6,7 @@
 # The result depends only on the sources, on the commit and on the versions of the tools: not on the folder, the user or the time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=$PWD target=$1 out=$2
+root=$PWD target=$1 out=$2 binutils=${1%%-*}-linux-gnu
 
 export NETSURGEON_COMMIT NETSURGEON_DATE CARGO_INCREMENTAL=0
 NETSURGEON_COMMIT=$(release/facts.sh commit)
@@ -31,11 +31,26 @@ registry=${CARGO_HOME:-$HOME/.cargo}
 RUSTFLAGS="--remap-path-prefix=$(rustc --print sysroot)/lib/rustlib/src/rust=$library"
 RUSTFLAGS+=" --remap-path-prefix=$registry=/cargo --remap-path-prefix=$root=/netsurgeon"
 export RUSTFLAGS TARGET_CFLAGS="-ffile-prefix-map=$registry=/cargo -ffile-prefix-map=$root=/netsurgeon"
+
+# The first link makes zig compile musl, with debug information that has folders of this machine. So link an empty program, and remove it.
+export ZIG_GLOBAL_CACHE_DIR=$root/target/dist-build/zig-$target
+if [ ! -e "$ZIG_GLOBAL_CACHE_DIR/stripped" ]; then
+    rm -rf "$ZIG_GLOBAL_CACHE_DIR" && mkdir -p target/dist-build/empty/src
+    printf '[package]\nname = "empty"\nedition = "2024"\n[workspace]\n' >target/dist-build/empty/Cargo.toml
+    echo 'fn main() {}' >target/dist-build/empty/src/main.rs
+    (cd target/dist-build/empty && "${cargo[@]}" --release --target "$target" "${options[@]}" "${link[@]}")
+    find "$ZIG_GLOBAL_CACHE_DIR/o" -name '*.o' -exec "$binutils-strip" --strip-debug {} +
+    # The name of a member is its path, which `strip` refuses, so put the stripped objects together again.
+    find "$ZIG_GLOBAL_CACHE_DIR/o" -name '*.a' | while read -r archive; do
+        "$binutils-ar" t "$archive" >"$archive.members"
+        rm "$archive" && xargs "$binutils-ar" rcsD "$archive" <"$archive.members"
+    done
+    touch "$ZIG_GLOBAL_CACHE_DIR/stripped"
+fi
 "${cargo[@]}" --profile dist --locked --bin netsurgeon --target "$target" --target-dir target/dist-build "${options[@]}" "${link[@]}"
 
 mkdir -p "$out"
 built=target/dist-build/$target/dist/netsurgeon
-binutils=${target%%-*}-linux-gnu
 "$binutils-objcopy" --only-keep-debug "$built" "$out/netsurgeon.debug"
 "$binutils-objcopy" --strip-all "$built" "$out/netsurgeon.new"
 (cd "$out" && "$binutils-objcopy" --add-gnu-debuglink=netsurgeon.debug netsurgeon.new)
