@@ -8,7 +8,7 @@ archive() {
 }
 
 # Not zlib, whose versions compress differently.
-compress() { gzip --no-name --best; }
+compress() { gzip --no-name; }
 
 # debian_architecture TARGET: what Debian, OCI, krew and Homebrew call it.
 debian_architecture() {

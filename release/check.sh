@@ -88,10 +88,10 @@ image() {
     local layout=$release/netsurgeon-$version-image port digest root=$work/image
     port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
     printf 'version: 0.1\nstorage: {inmemory: {}}\nhttp: {addr: "127.0.0.1:%s"}\n' "$port" >"$work/registry.yaml"
-    OTEL_TRACES_EXPORTER=none "$registry" serve "$work/registry.yaml" 2>"$work/registry.log" &
+    OTEL_TRACES_EXPORTER=none "$registry" serve "$work/registry.yaml" >"$work/registry.log" 2>&1 &
     children+=($!)
     wait_for "the registry answers" "$tools/crane" catalog "127.0.0.1:$port"
-    "$tools/crane" push --index "$layout" "127.0.0.1:$port/netsurgeon:$version" >"$work/pushed" 2>"$work/push.log" || fail "$(cat "$work/push.log")"
+    "$tools/crane" push "$layout" "127.0.0.1:$port/netsurgeon:$version" >"$work/pushed" 2>"$work/push.log" || fail "$(cat "$work/push.log")"
     digest=$("$tools/crane" digest "127.0.0.1:$port/netsurgeon:$version")
     grep -qF "\"$digest\"" "$layout/index.json" || fail "the registry has $digest, the layout $(cat "$layout/index.json")"
     "$tools/crane" validate --remote "127.0.0.1:$port/netsurgeon@$digest" >"$work/validate" 2>&1 || fail "$(cat "$work/validate")"
