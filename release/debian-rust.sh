@@ -8,10 +8,13 @@ version=$(apt-cache policy rustc-web | sed -n 's/^  Candidate: //p')
 debian=$root/target/dist-tools/rustc-web-$version
 if [ ! -d "$debian" ]; then
     rm -rf "$debian.new" && mkdir -p "$debian.new"
-    library=$(apt-cache depends libstd-rust-web-dev | sed -n 's/^  Depends: \(libstd-rust-web-[0-9.]*\)$/\1/p' | head -n 1)
     (
         cd "$debian.new" || exit
-        apt-get download "rustc-web=$version" "libstd-rust-web-dev=$version" "$library=$version" "rust-web-src=$version"
+        # With the libraries of the compiler that are not installed.
+        apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+            rustc-web rust-web-src | grep '^[a-z]' | while read -r package; do
+            dpkg-query --show --showformat '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+        done | xargs apt-get download
         for package in *.deb; do dpkg-deb --extract "$package" . && rm "$package"; done
     )
     mv "$debian.new" "$debian"
