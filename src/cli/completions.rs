@@ -40,14 +40,14 @@ pub struct ManArgs {
 
 /// The output of `version -o json`. Only `make dist` sets the last two.
 #[derive(Serialize)]
-struct Version {
+struct VersionOutput {
     version: u8,
     netsurgeon: &'static str,
     commit: Option<&'static str>,
     date: Option<&'static str>,
 }
 
-impl Version {
+impl VersionOutput {
     const THIS: Self = Self {
         version: 1,
         netsurgeon: env!("CARGO_PKG_VERSION"),
@@ -56,7 +56,7 @@ impl Version {
     };
 }
 
-impl std::fmt::Display for Version {
+impl std::fmt::Display for VersionOutput {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "netsurgeon {}", self.netsurgeon)?;
         if let (Some(commit), Some(date)) = (self.commit, self.date) {
@@ -90,6 +90,6 @@ pub fn man(context: &Context, args: &ManArgs) -> Result<Outcome, Failure> {
 
 /// Prints the version.
 pub fn version(context: &Context) -> Result<Outcome, Failure> {
-    context.output.data(&Version::THIS, |_| Version::THIS.to_string())?;
+    context.output.data(&VersionOutput::THIS, |_| VersionOutput::THIS.to_string())?;
     Ok(Outcome::Done)
 }
