@@ -3,7 +3,7 @@
 #
 #   release/build.sh TARGET FOLDER     TARGET is x86_64-unknown-linux-musl or aarch64-unknown-linux-musl
 #
-# The result depends only on the sources, on the commit and on the versions of the tools: not on the folder, the user or the time.
+# The program depends only on the sources, on the commit and on the versions of the tools: not on the folder, the user or the time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD target=$1 out=$2 binutils=${1%%-*}-linux-gnu
@@ -32,26 +32,11 @@ RUSTFLAGS="--remap-path-prefix=$(rustc --print sysroot)/lib/rustlib/src/rust=$li
 RUSTFLAGS+=" --remap-path-prefix=$registry=/cargo --remap-path-prefix=$root=/netsurgeon"
 export RUSTFLAGS TARGET_CFLAGS="-ffile-prefix-map=$registry=/cargo -ffile-prefix-map=$root=/netsurgeon"
 
-# The first link makes zig compile musl, with debug information that has folders of this machine. So link an empty program, and remove it.
-export ZIG_GLOBAL_CACHE_DIR=$root/target/dist-build/zig-$target
-if [ ! -e "$ZIG_GLOBAL_CACHE_DIR/stripped" ]; then
-    rm -rf "$ZIG_GLOBAL_CACHE_DIR" && mkdir -p target/dist-build/empty/src
-    printf '[package]\nname = "empty"\nedition = "2024"\n[workspace]\n' >target/dist-build/empty/Cargo.toml
-    echo 'fn main() {}' >target/dist-build/empty/src/main.rs
-    (cd target/dist-build/empty && "${cargo[@]}" --release --target "$target" "${options[@]}" "${link[@]}")
-    find "$ZIG_GLOBAL_CACHE_DIR/o" -name '*.o' -exec "$binutils-strip" --strip-debug {} +
-    # The name of a member is its path, which `strip` refuses, so put the stripped objects together again.
-    find "$ZIG_GLOBAL_CACHE_DIR/o" -name '*.a' | while read -r archive; do
-        "$binutils-ar" t "$archive" >"$archive.members"
-        rm "$archive" && xargs "$binutils-ar" rcsD "$archive" <"$archive.members"
-    done
-    touch "$ZIG_GLOBAL_CACHE_DIR/stripped"
-fi
 "${cargo[@]}" --profile dist --locked --bin netsurgeon --target "$target" --target-dir target/dist-build "${options[@]}" "${link[@]}"
 
 mkdir -p "$out"
 built=target/dist-build/$target/dist/netsurgeon
-"$binutils-objcopy" --only-keep-debug "$built" "$out/netsurgeon.debug"
+# No link from the program to this file: it would have the sum of the file, in which zig records the folder where it compiled musl.
+"$binutils-objcopy" --only-keep-debug --compress-debug-sections "$built" "$out/netsurgeon.debug"
 "$binutils-objcopy" --strip-all "$built" "$out/netsurgeon.new"
-(cd "$out" && "$binutils-objcopy" --add-gnu-debuglink=netsurgeon.debug netsurgeon.new)
 mv "$out/netsurgeon.new" "$out/netsurgeon"

@@ -35,15 +35,18 @@ sums() {
 }
 
 archives() {
-    local target folder
+    local target folder binutils address
     for target in "$x86" "$arm"; do
         tar --extract --gzip --file "$release/$target.tar.gz" --directory "$work"
         tar --extract --gzip --file "$release/$target-debug.tar.gz" --directory "$work"
         ! readelf --program-headers "$work/$target/netsurgeon" | grep -q INTERP || fail "$target is not static"
         for folder in "$PWD" "${CARGO_HOME:-$HOME/.cargo}" "${RUSTUP_HOME:-$HOME/.rustup}"; do
-            ! grep -rqF "$folder" "$work/$target" "$work/$target-debug" || fail "$target contains the folder $folder of this machine"
+            ! grep -rqF "$folder" "$work/$target" || fail "$target contains the folder $folder of this machine"
         done
-        readelf --string-dump=.gnu_debuglink "$work/$target/netsurgeon" | grep -q netsurgeon.debug || fail "$target has no link to its debug information"
+        binutils=${target#"netsurgeon-$version-"} binutils=${binutils%%-*}-linux-gnu
+        address=$("$binutils-nm" "$work/$target-debug/netsurgeon.debug" | sed -n '/netsurgeon3cli8dispatch/{s/ .*//p;q}' || true)
+        "$binutils-addr2line" --exe="$work/$target-debug/netsurgeon.debug" "$address" | grep -q '^/netsurgeon/src/cli/' ||
+            fail "$target: the debug information does not name the source of $address"
         echo "archive: $target: $(stat --format %s "$release/$target.tar.gz") bytes, the program $(stat --format %s "$work/$target/netsurgeon") bytes, static"
     done
     ls "$work/$x86"/man/netsurgeon-rehearse.1 "$work/$x86"/{LICENSE,THIRD-PARTY-NOTICES,completions/_netsurgeon} >/dev/null
