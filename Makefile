@@ -18,6 +18,9 @@ MINISTACK_VERSION := $(shell sed -n 's/^ministack==\([^ ]*\).*/\1/p' tests/minis
 CARGO_ABOUT_VERSION := 0.9.3
 CARGO_DENY_VERSION := 0.20.2
 CARGO_FUZZ_VERSION := 0.13.2
+CARGO_CYCLONEDX_VERSION := 0.5.9
+CRANE_VERSION := 0.22.1
+KREW_VERSION := 0.4.3
 # Installs a subcommand of cargo, unless this version is there: name, version, more options.
 installed = cargo $(1) --version 2>/dev/null | grep -qwF '$(2)' || cargo install cargo-$(1) --version $(2) --locked $(3)
 
@@ -44,15 +47,16 @@ AGAINST_PROGRAM := $(if $(AGAINST),target/against/$(AGAINST_COMMIT)/netsurgeon)
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 
-.PHONY: help demo test check soak lint bench notices fmt rig fixtures prerequisites-build prerequisites-rig
+.PHONY: help demo test check soak lint bench notices dist dist-check dist-twice manifests fmt rig fixtures
+.PHONY: prerequisites-build prerequisites-rig prerequisites-dist prerequisites-dist-check
 .DELETE_ON_ERROR:
 
 help: ## list these commands
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: prerequisites-build ## renumber a copy of a small cluster, offline
-	cargo build --release --locked
-	target/release/netsurgeon rehearse testdata/objects.snapshot.db --to 10.200.0.0/16
+	cargo build --profile demo --locked
+	target/demo/netsurgeon rehearse testdata/objects.snapshot.db --to 10.200.0.0/16
 
 test: rig ## everything: format, lints, and the tests of every tier, including those on real etcd and real clusters
 	cargo fmt --check
@@ -101,10 +105,44 @@ lint: prerequisites-build ## format, lints, and the checks of the dependencies
 # Advisories are downloaded from a separate repository; without access to it: DENY="bans licenses sources".
 DENY ?= advisories bans licenses sources
 
-notices: prerequisites-build ## the licences of the code in the binary, to be distributed with it
+notices: target/THIRD-PARTY-NOTICES ## the licences of the code in the binary, to be distributed with it
+
+# It takes minutes of CPU time: the files of every dependency are searched for licences.
+target/THIRD-PARTY-NOTICES: Cargo.lock about.toml about.hbs | prerequisites-build
 	$(call installed,about,$(CARGO_ABOUT_VERSION),--features cli)
 	mkdir -p target
-	cargo about generate --locked --fail about.hbs --output-file target/THIRD-PARTY-NOTICES
+	cargo about generate --locked --fail about.hbs --output-file $@
+
+# A release: release/ has the steps. The folder of the build is not that of other builds, whose flags differ.
+DIST_PROGRAMS := target/dist-build/programs
+DIST_TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+GO_TOOLS := $(abspath target/dist-tools/crane-$(CRANE_VERSION)-krew-$(KREW_VERSION))
+
+dist: prerequisites-dist notices ## a release in target/dist: static programs, packages, an image, sums; on Debian, for x86_64 and aarch64
+	$(call installed,cyclonedx,$(CARGO_CYCLONEDX_VERSION))
+	for target in $(DIST_TARGETS); do release/build.sh $$target $(DIST_PROGRAMS)/$$target || exit 1; done
+	release/notices.sh target/THIRD-PARTY-NOTICES target/dist-build/THIRD-PARTY-NOTICES
+	rm -rf target/dist && mkdir target/dist
+	for target in $(DIST_TARGETS); do release/sbom.sh $$target target/dist/netsurgeon-$$(release/facts.sh version)-$$target.cdx.json || exit 1; done
+	release/package.sh $(DIST_PROGRAMS) target/dist-build/THIRD-PARTY-NOTICES target/dist
+	@ls -l target/dist
+
+dist-check: $(REGISTRY) $(GO_TOOLS)/crane | prerequisites-dist-check ## try the release in target/dist as its users do, with the real tools; as root
+	release/check.sh target/dist $(REGISTRY) $(GO_TOOLS)
+
+# Without the debug information, in which zig records its folder.
+dist-twice: ## build the commit again, in a fresh clone in another folder, and compare its sums with those in target/dist
+	rm -rf target/dist-twice
+	git clone --quiet . target/dist-twice/clone
+	$(MAKE) -C target/dist-twice/clone dist
+	diff <(grep -v debug target/dist/SHA256SUMS) <(grep -v debug target/dist-twice/clone/target/dist/SHA256SUMS)
+
+manifests: ## write deploy/*.yaml with the image IMAGE=REGISTRY/NAME[@DIGEST] to target/manifests; without a digest, that of target/dist
+	release/manifests.sh '$(IMAGE)' target/manifests
+
+$(GO_TOOLS)/crane: | prerequisites-dist-check
+	GOBIN=$(@D) go install -trimpath sigs.k8s.io/krew/cmd/krew@v$(KREW_VERSION) sigs.k8s.io/krew/cmd/validate-krew-manifest@v$(KREW_VERSION)
+	GOBIN=$(@D) go install -trimpath github.com/google/go-containerregistry/cmd/crane@v$(CRANE_VERSION)
 
 bench: rig $(KUBECTL) $(AGAINST_PROGRAM) ## time and memory of plan, rehearse and a cutover; BENCH=--json, BENCH=--mirror; AGAINST=COMMIT compares with that build
 	cargo build --release --locked
@@ -126,7 +164,7 @@ fixtures: rig ## create the snapshots in testdata/ again, from real clusters
 
 rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(CERT_MANAGER) $(PEBBLE) $(REGISTRY) $(MINISTACK) $(MOTO) $(RIG)/etcd-debian/etcd $(BIND) | prerequisites-rig ## build the components that tests run
 
-prerequisites-build prerequisites-rig: prerequisites-%:
+prerequisites-build prerequisites-rig prerequisites-dist prerequisites-dist-check: prerequisites-%:
 	@tests/prerequisites.sh $*
 
 # A program appears only when it is complete: an interrupted build leaves only a `.new`.

@@ -4,6 +4,7 @@
 #
 #   tests/prerequisites.sh build    what compiling netsurgeon needs
 #   tests/prerequisites.sh rig      the same, and what the tests on real components need
+#   tests/prerequisites.sh dist     what `make dist` needs; `dist-check`: what `make dist-check` needs
 #
 # Nothing is installed that is there already, and no package that starts a service.
 set -euo pipefail
@@ -22,7 +23,8 @@ at_least() {
 check_cargo() {
     local wanted found
     wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-    command -v cargo >/dev/null || fail "cargo is missing: install Rust $wanted or newer, see https://rustup.rs"
+    command -v cargo >/dev/null || fail "cargo is missing. A release needs no compiler: docs/install.md. To compile, install Rust $wanted or newer:
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal && . ~/.cargo/env"
     found=$(cargo --version | cut -d ' ' -f 2)
     at_least "$found" "$wanted" || fail "cargo is $found, Rust $wanted or newer is needed: rustup update stable"
 }
@@ -71,12 +73,21 @@ case "${1:-}" in
         # Not needed beside a newer Python than Debian's.
         python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
         ;;
-    *) fail "say \`build\` or \`rig\`" ;;
+    dist)
+        packages+=(binutils-aarch64-linux-gnu)
+        commands+=(aarch64-linux-gnu-objcopy dpkg-deb python3)
+        python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
+        ;;
+    dist-check)
+        packages+=(debootstrap python3-minimal qemu-user-static ruby)
+        commands+=(debootstrap python3 qemu-aarch64-static ruby unshare)
+        ;;
+    *) fail "say \`build\`, \`rig\`, \`dist\` or \`dist-check\`" ;;
 esac
 if command -v apt-get >/dev/null; then
     install_packages "${packages[@]}"
     # `make rig` downloads this one to unpack it; images without package lists are common.
-    [ "$1" = build ] || apt-cache show etcd-server >/dev/null 2>&1 || as_root apt-get update -qq
+    [ "$1" != rig ] || apt-cache show etcd-server >/dev/null 2>&1 || as_root apt-get update -qq
 fi
 for command in "${commands[@]}"; do
     command -v "$command" >/dev/null || fail "\`$command\` is missing; on Debian it comes with: ${packages[*]}"
@@ -84,6 +95,6 @@ done
 [ -e /usr/include/google/protobuf/any.proto ] || [ -n "${PROTOC_INCLUDE:-}" ] ||
     fail "google/protobuf/any.proto is missing; on Debian it comes with libprotobuf-dev"
 check_cargo
-if [ "$1" = rig ]; then
-    check_go
-fi
+case "$1" in
+    rig | dist-check) check_go ;;
+esac

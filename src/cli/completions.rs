@@ -38,11 +38,32 @@ pub struct ManArgs {
     directory: Option<PathBuf>,
 }
 
-/// The output of `version -o json`.
+/// The output of `version -o json`. Only `make dist` sets the last two.
 #[derive(Serialize)]
-struct Version {
+struct VersionOutput {
     version: u8,
     netsurgeon: &'static str,
+    commit: Option<&'static str>,
+    date: Option<&'static str>,
+}
+
+impl VersionOutput {
+    const THIS: Self = Self {
+        version: 1,
+        netsurgeon: env!("CARGO_PKG_VERSION"),
+        commit: option_env!("NETSURGEON_COMMIT"),
+        date: option_env!("NETSURGEON_DATE"),
+    };
+}
+
+impl std::fmt::Display for VersionOutput {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "netsurgeon {}", self.netsurgeon)?;
+        if let (Some(commit), Some(date)) = (self.commit, self.date) {
+            write!(formatter, " ({commit}, {date})")?;
+        }
+        Ok(())
+    }
 }
 
 /// Prints a completion script.
@@ -69,7 +90,6 @@ pub fn man(context: &Context, args: &ManArgs) -> Result<Outcome, Failure> {
 
 /// Prints the version.
 pub fn version(context: &Context) -> Result<Outcome, Failure> {
-    let value = Version { version: 1, netsurgeon: env!("CARGO_PKG_VERSION") };
-    context.output.data(&value, |_| format!("netsurgeon {}", value.netsurgeon))?;
+    context.output.data(&VersionOutput::THIS, |_| VersionOutput::THIS.to_string())?;
     Ok(Outcome::Done)
 }

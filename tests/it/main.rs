@@ -50,6 +50,7 @@ mod mirror_config;
 mod parallel;
 mod program;
 mod rehearsal;
+mod release;
 mod replan;
 mod report;
 mod rewrite;

@@ -27,13 +27,18 @@ fn tools_are_installed_in_one_version() {
     let installs: Vec<&str> = makefile.lines().filter(|line| line.contains(" install ")).collect();
     assert!(installs.len() > 1, "{installs:?}");
     for line in installs {
-        let is_fixed = line.contains(" --version $(2) ") || line.contains(" --require-hashes ");
+        let mut modules = line.split(' ').filter(|word| word.contains('/')).peekable();
+        let is_fixed_module = |word: &str| word.contains("@v$(") && word.ends_with("_VERSION)");
+        let is_fixed = line.contains(" --version $(2) ")
+            || line.contains(" --require-hashes ")
+            || line.contains(" go install ") && modules.peek().is_some() && modules.all(is_fixed_module);
         assert!(is_fixed, "{line}");
     }
-    for tool in ["FUZZ", "DENY", "ABOUT"] {
+    for tool in ["FUZZ", "DENY", "ABOUT", "CYCLONEDX"] {
         assert!(makefile.contains(&format!("$(CARGO_{tool}_VERSION)")), "{tool}");
     }
-    let packages = read("tests/ministack/requirements.txt").replace("\\\n", " ");
+    let lists = read("tests/ministack/requirements.txt") + &read("release/requirements.txt");
+    let packages = lists.replace("\\\n", " ");
     let packages: Vec<&str> = packages.lines().filter(|line| line.contains("==")).collect();
     assert!(packages.len() > 10, "{packages:?}");
     assert!(packages.iter().all(|line| line.contains(" --hash=sha256:")), "{packages:?}");
