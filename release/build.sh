@@ -11,8 +11,8 @@ root=$PWD target=$1 out=$2 binutils=${1%%-*}-linux-gnu
 export NETSURGEON_COMMIT NETSURGEON_DATE CARGO_INCREMENTAL=0
 NETSURGEON_COMMIT=$(release/facts.sh commit)
 NETSURGEON_DATE=$(release/facts.sh date)
-# mimalloc records when it was compiled, and Cargo does not compile it again for another date: always the same one.
-export SOURCE_DATE_EPOCH=0
+# mimalloc records when it was compiled, and neither Cargo nor the cache of zig compiles it again for another date: always the same one.
+export SOURCE_DATE_EPOCH=0 ZIG_GLOBAL_CACHE_DIR=$root/target/dist-build/zig
 
 tools=target/dist-tools/zig-$(sed -n 's/^ziglang==\([^ ]*\).*/\1/p' release/requirements.txt)
 if [ ! -x "$tools/bin/cargo-zigbuild" ]; then
