@@ -331,7 +331,7 @@ impl<'g> Groups<'g> {
                 Area::SecurityGroup,
                 self.name(&group.group_id),
                 format!("allow {traffic} from {}, the {what} of the mirror", first_few(&places)),
-                format!("it allows {}, and the {what} of the source are in this range", rule.words()),
+                format!("it allows {}, where {what} of the source are", rule.words()),
             );
             (group.group_id.clone(), change.with_command(rule.command(self.region, &group.group_id, &peers)))
         };
