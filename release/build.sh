@@ -14,7 +14,7 @@ NETSURGEON_DATE=$(release/facts.sh date)
 # mimalloc records when it was compiled, and neither Cargo nor the cache of zig compiles it again for another date: always the same one.
 export SOURCE_DATE_EPOCH=0 ZIG_GLOBAL_CACHE_DIR=$root/target/dist-build/zig
 
-tools=target/dist-tools/zig-$(sed -n 's/^ziglang==\([^ ]*\).*/\1/p' release/requirements.txt)
+tools=$(release/facts.sh tools)
 if [ ! -x "$tools/bin/cargo-zigbuild" ]; then
     python3 -m venv "$tools"
     # The program of the last package that pip installs shows that the folder is complete.

@@ -83,11 +83,15 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Returns a path with quotes if it needs them, so that it is one word in a shell command that the user pastes.
+/// Returns a path with quotes if it needs them, see [`shell_word`].
 pub fn pasted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let quoted = shlex::try_quote(&text).map(Cow::into_owned);
-    quoted.unwrap_or_else(|_| text.into_owned())
+    shell_word(&path.to_string_lossy())
+}
+
+/// Returns a text with quotes if it needs them, so that it is one word in a shell command that the user pastes.
+pub fn shell_word(text: &str) -> String {
+    let quoted = shlex::try_quote(text).map(Cow::into_owned);
+    quoted.unwrap_or_else(|_| text.to_string())
 }
 
 /// Returns the title of a stage, with the prefix `back: ` in a rollback.

@@ -4,34 +4,13 @@
 
 use serde::Deserialize;
 
+use super::xml_list::list;
 use super::{Account, AwsError, Query, Region, Service};
 
 /// Number of ids in one request. EC2 accepts 1,000 for most actions; a request with 100 stays small.
 const AT_ONCE: usize = 100;
 /// Number of results in a page.
 const PAGE: &str = "500";
-
-/// A list in the XML of EC2: each element is an `item`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Items<T> {
-    #[serde(default = "Vec::new")]
-    item: Vec<T>,
-}
-
-impl<T> Default for Items<T> {
-    fn default() -> Self {
-        Self { item: Vec::new() }
-    }
-}
-
-/// Deserializes a list.
-fn items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Ok(Items::deserialize(deserializer)?.item)
-}
 
 /// A tag.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -91,7 +70,7 @@ pub struct InstanceInterface {
     /// Where it is attached.
     pub attachment: Option<Attachment>,
     /// Its groups.
-    #[serde(default, rename = "groupSet", deserialize_with = "items")]
+    #[serde(default, rename = "groupSet", deserialize_with = "list")]
     pub groups: Vec<GroupId>,
 }
 
@@ -108,12 +87,12 @@ pub struct Instance {
     /// The instance profile.
     pub iam_instance_profile: Option<ProfileArn>,
     /// The network interfaces.
-    #[serde(default, rename = "networkInterfaceSet", deserialize_with = "items")]
+    #[serde(default, rename = "networkInterfaceSet", deserialize_with = "list")]
     pub interfaces: Vec<InstanceInterface>,
     /// The options of the metadata service.
     pub metadata_options: Option<MetadataOptions>,
     /// The tags.
-    #[serde(default, rename = "tagSet", deserialize_with = "items")]
+    #[serde(default, rename = "tagSet", deserialize_with = "list")]
     pub tags: Vec<Tag>,
 }
 
@@ -134,14 +113,14 @@ impl Instance {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Instances {
-    #[serde(default, deserialize_with = "items")]
+    #[serde(default, deserialize_with = "list")]
     reservation_set: Vec<Reservation>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Reservation {
-    #[serde(default, deserialize_with = "items")]
+    #[serde(default, deserialize_with = "list")]
     instances_set: Vec<Instance>,
 }
 
@@ -189,16 +168,16 @@ pub struct Permission {
     /// Last port, or the ICMP code.
     pub to_port: Option<i64>,
     /// Peers by group.
-    #[serde(default, rename = "groups", deserialize_with = "items")]
+    #[serde(default, rename = "groups", deserialize_with = "list")]
     pub groups: Vec<PeerGroup>,
     /// Peers by IPv4 range.
-    #[serde(default, rename = "ipRanges", deserialize_with = "items")]
+    #[serde(default, rename = "ipRanges", deserialize_with = "list")]
     pub ranges: Vec<PeerRange>,
     /// Peers by IPv6 range.
-    #[serde(default, rename = "ipv6Ranges", deserialize_with = "items")]
+    #[serde(default, rename = "ipv6Ranges", deserialize_with = "list")]
     pub ranges6: Vec<PeerRange6>,
     /// Peers by prefix list.
-    #[serde(default, rename = "prefixListIds", deserialize_with = "items")]
+    #[serde(default, rename = "prefixListIds", deserialize_with = "list")]
     pub lists: Vec<PeerList>,
 }
 
@@ -215,20 +194,20 @@ pub struct SecurityGroup {
     #[serde(default)]
     pub vpc_id: String,
     /// The inbound permissions.
-    #[serde(default, rename = "ipPermissions", deserialize_with = "items")]
+    #[serde(default, rename = "ipPermissions", deserialize_with = "list")]
     pub inbound: Vec<Permission>,
     /// The outbound permissions.
-    #[serde(default, rename = "ipPermissionsEgress", deserialize_with = "items")]
+    #[serde(default, rename = "ipPermissionsEgress", deserialize_with = "list")]
     pub outbound: Vec<Permission>,
     /// The tags.
-    #[serde(default, rename = "tagSet", deserialize_with = "items")]
+    #[serde(default, rename = "tagSet", deserialize_with = "list")]
     pub tags: Vec<Tag>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SecurityGroups {
-    #[serde(default, deserialize_with = "items")]
+    #[serde(default, deserialize_with = "list")]
     security_group_info: Vec<SecurityGroup>,
     next_token: Option<String>,
 }
@@ -243,43 +222,22 @@ pub struct NetworkInterface {
     #[serde(default)]
     pub description: String,
     /// Its groups.
-    #[serde(default, rename = "groupSet", deserialize_with = "items")]
+    #[serde(default, rename = "groupSet", deserialize_with = "list")]
     pub groups: Vec<GroupId>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NetworkInterfaces {
-    #[serde(default, deserialize_with = "items")]
+    #[serde(default, deserialize_with = "list")]
     network_interface_set: Vec<NetworkInterface>,
     next_token: Option<String>,
-}
-
-/// A network (VPC).
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Vpc {
-    /// Its id.
-    pub vpc_id: String,
-    /// The first range.
-    pub cidr_block: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Vpcs {
-    #[serde(default, deserialize_with = "items")]
-    vpc_set: Vec<Vpc>,
 }
 
 /// A subnet.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subnet {
-    /// Its id.
-    pub subnet_id: String,
-    /// Its network.
-    pub vpc_id: String,
     /// Its range.
     pub cidr_block: String,
 }
@@ -287,7 +245,7 @@ pub struct Subnet {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Subnets {
-    #[serde(default, deserialize_with = "items")]
+    #[serde(default, deserialize_with = "list")]
     subnet_set: Vec<Subnet>,
 }
 
@@ -327,17 +285,17 @@ pub struct RouteTable {
     /// Its network.
     pub vpc_id: String,
     /// Its routes.
-    #[serde(default, rename = "routeSet", deserialize_with = "items")]
+    #[serde(default, rename = "routeSet", deserialize_with = "list")]
     pub routes: Vec<Route>,
     /// Its subnets.
-    #[serde(default, rename = "associationSet", deserialize_with = "items")]
+    #[serde(default, rename = "associationSet", deserialize_with = "list")]
     pub associations: Vec<RouteAssociation>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RouteTables {
-    #[serde(default, deserialize_with = "items")]
+    #[serde(default, deserialize_with = "list")]
     route_table_set: Vec<RouteTable>,
     next_token: Option<String>,
 }
@@ -357,14 +315,14 @@ pub struct NatGateway {
     /// Its id.
     pub nat_gateway_id: String,
     /// Its addresses.
-    #[serde(default, rename = "natGatewayAddressSet", deserialize_with = "items")]
+    #[serde(default, rename = "natGatewayAddressSet", deserialize_with = "list")]
     pub addresses: Vec<NatAddress>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NatGateways {
-    #[serde(default, deserialize_with = "items")]
+    #[serde(default, deserialize_with = "list")]
     nat_gateway_set: Vec<NatGateway>,
 }
 
@@ -377,7 +335,7 @@ struct PrefixListEntry {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PrefixListEntries {
-    #[serde(default, deserialize_with = "items")]
+    #[serde(default, deserialize_with = "list")]
     entry_set: Vec<PrefixListEntry>,
     next_token: Option<String>,
 }
@@ -423,12 +381,6 @@ impl Account {
             found.extend(pages.into_iter().flat_map(|page| page.network_interface_set));
         }
         Ok(found)
-    }
-
-    /// Returns the networks with these ids.
-    pub async fn vpcs(&self, region: &Region, ids: &[&str]) -> Result<Vec<Vpc>, AwsError> {
-        let query = Query::new(Service::Ec2, "DescribeVpcs").filtered("vpc-id", ids.iter().copied());
-        Ok(self.read::<Vpcs>(region, &query).await?.vpc_set)
     }
 
     /// Returns the subnets with these ids.

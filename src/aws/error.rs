@@ -4,6 +4,10 @@ use std::error::Error;
 
 use aws_credential_types::provider::error::CredentialsError;
 
+/// What helps if there are no usable credentials.
+pub const NO_CREDENTIALS: &str =
+    "configure credentials as for the AWS CLI: `aws sts get-caller-identity` must succeed in the same shell";
+
 /// Why a request to AWS failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AwsError {
@@ -91,9 +95,7 @@ impl AwsError {
             Self::Denied { .. } => "allow the credentials the actions that docs/parity.md lists",
             Self::Lost { .. } => "check the connection to AWS, and `HTTPS_PROXY`",
             Self::Garbled { .. } => "check that the endpoint is AWS (`AWS_ENDPOINT_URL`)",
-            error if error.is_of_credentials() => {
-                "configure credentials as for the AWS CLI: `aws sts get-caller-identity` must succeed in the same shell"
-            }
+            error if error.is_of_credentials() => NO_CREDENTIALS,
             _ => "check the message of AWS",
         }
     }

@@ -5,22 +5,17 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::xml_list::list;
 use super::{Account, AwsError, Query, Region, Service};
 
-/// A list in the XML of IAM: each element is a `member`.
-#[derive(Deserialize)]
-struct Members<T> {
-    #[serde(default = "Vec::new")]
-    member: Vec<T>,
+/// Returns the name at the end of an ARN or of a path: `web` for `arn:aws:iam::1:role/team/web`.
+pub fn name_of(arn: &str) -> &str {
+    arn.rsplit('/').next().unwrap_or(arn)
 }
 
-/// Deserializes a list.
-fn members<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Ok(Members::deserialize(deserializer)?.member)
+/// Returns the issuer without `https://` of an OpenID Connect provider, from its ARN.
+pub fn issuer_of(provider: &str) -> Option<&str> {
+    provider.split_once(":oidc-provider/").map(|(_, issuer)| issuer)
 }
 
 /// A role.
@@ -65,7 +60,7 @@ struct Boundary {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct InstanceProfile {
-    #[serde(default, deserialize_with = "members")]
+    #[serde(default, deserialize_with = "list")]
     roles: Vec<Role>,
 }
 
@@ -106,7 +101,7 @@ pub struct AttachedPolicy {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct AttachedResult {
-    #[serde(default, deserialize_with = "members")]
+    #[serde(default, deserialize_with = "list")]
     attached_policies: Vec<AttachedPolicy>,
     marker: Option<String>,
 }
@@ -120,7 +115,7 @@ struct AttachedAnswer {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct InlineResult {
-    #[serde(default, deserialize_with = "members")]
+    #[serde(default, deserialize_with = "list")]
     policy_names: Vec<String>,
     marker: Option<String>,
 }
@@ -188,7 +183,7 @@ struct Provider {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct ProvidersResult {
-    #[serde(default, rename = "OpenIDConnectProviderList", deserialize_with = "members")]
+    #[serde(default, rename = "OpenIDConnectProviderList", deserialize_with = "list")]
     list: Vec<Provider>,
 }
 
@@ -210,7 +205,7 @@ pub struct OidcProvider {
 
 #[derive(Deserialize)]
 struct ProviderResult {
-    #[serde(default, rename = "ClientIDList", deserialize_with = "members")]
+    #[serde(default, rename = "ClientIDList", deserialize_with = "list")]
     client_ids: Vec<String>,
 }
 
@@ -330,9 +325,7 @@ impl Account {
     ) -> Result<Option<OidcProvider>, AwsError> {
         let answer: ProvidersAnswer = self.read(region, &iam("ListOpenIDConnectProviders")).await?;
         let mut arns = answer.result.list.into_iter().map(|provider| provider.arn);
-        let is_it =
-            |arn: &String| arn.split_once(":oidc-provider/").is_some_and(|(_, found)| found == issuer);
-        let Some(arn) = arns.find(is_it) else { return Ok(None) };
+        let Some(arn) = arns.find(|arn| issuer_of(arn) == Some(issuer)) else { return Ok(None) };
         let query = iam("GetOpenIDConnectProvider").with("OpenIDConnectProviderArn", &arn);
         let answer: ProviderAnswer = self.read(region, &query).await?;
         Ok(Some(OidcProvider { arn, client_ids: answer.result.client_ids }))

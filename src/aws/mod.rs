@@ -11,9 +11,10 @@ mod error;
 pub mod iam;
 mod query;
 mod region;
+mod xml_list;
 
 pub use account::{Account, configuration};
 pub use body_limit::BodyLimit;
-pub use error::{AwsError, causes, credentials_reason, innermost};
+pub use error::{AwsError, NO_CREDENTIALS, causes, credentials_reason, innermost};
 pub use query::{Query, Service};
 pub use region::Region;

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::aws::{AwsError, Region};
+use crate::words::shell_word;
 
 /// What a change is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -105,8 +106,7 @@ impl Command {
     /// Adds an option with its value.
     #[must_use]
     pub fn with(mut self, option: &str, value: &str) -> Self {
-        let quoted = shlex::try_quote(value).map(std::borrow::Cow::into_owned);
-        self.0.extend([option.to_string(), quoted.unwrap_or_else(|_| value.to_string())]);
+        self.0.extend([option.to_string(), shell_word(value)]);
         self
     }
 
@@ -116,8 +116,7 @@ impl Command {
         let mut values = values.into_iter();
         let Some(first) = values.next() else { return self };
         values.fold(self.with(option, first), |mut command, value| {
-            let quoted = shlex::try_quote(value).map(std::borrow::Cow::into_owned);
-            command.0.push(quoted.unwrap_or_else(|_| value.to_string()));
+            command.0.push(shell_word(value));
             command
         })
     }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::node_group::AwsNode;
+use crate::aws::iam::name_of;
 use crate::inventory::{list, text};
 use crate::kube_api::{ClusterError, Collection, ReadOnly};
 
@@ -139,7 +140,7 @@ impl ClusterView {
 /// Returns whether a text is the ARN, the path or the name of a role (IAM User Guide, "IAM and STS quotas", names).
 fn is_role(text: &str) -> bool {
     let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "+=,.@_-/:".contains(letter);
-    let name = text.rsplit('/').next().unwrap_or_default();
+    let name = name_of(text);
     text.len() <= 2048
         && text.chars().all(is_allowed)
         && (1..=64).contains(&name.len())

@@ -16,7 +16,7 @@ use super::security_group::{Groups, Places, PrefixLists};
 use super::side::Side;
 use super::{ParityError, metadata_service};
 use crate::aws::ec2::Instance;
-use crate::aws::iam::Role;
+use crate::aws::iam::{Role, name_of};
 use crate::aws::{Account, AwsError};
 use crate::words::{counted, first_few};
 
@@ -240,11 +240,7 @@ impl Run<'_> {
         let mut gateways = Vec::new();
         let mut are_known = true;
         for (side, exits) in [(source, &old_exits), (mirror, &new_exits)] {
-            let ids: Vec<&str> = exits
-                .iter()
-                .flatten()
-                .filter_map(|exit| if let Exit::Nat(id) = exit { Some(id.as_str()) } else { None })
-                .collect();
+            let ids: Vec<&str> = exits.iter().flatten().filter_map(Exit::gateway).collect();
             match tolerable(self.account.nat_gateways(&side.region, &ids).await)? {
                 Ok(found) => gateways.extend(found),
                 Err(error) => {
@@ -346,9 +342,9 @@ impl Run<'_> {
         group: &str,
         known: &mut BTreeMap<String, Result<Option<Role>, AwsError>>,
     ) -> Result<Option<Role>, ParityError> {
-        let profile = |arn: &str| arn.rsplit('/').next().unwrap_or(arn).to_string();
         let instances = side.group(group);
-        let of_instance = |instance: &&Instance| Some(profile(&instance.iam_instance_profile.as_ref()?.arn));
+        let of_instance =
+            |instance: &&Instance| Some(name_of(&instance.iam_instance_profile.as_ref()?.arn).to_string());
         let profiles: BTreeSet<String> = instances.iter().filter_map(of_instance).collect();
         let without = instances.iter().filter(|instance| of_instance(instance).is_none()).count();
         let subject = format!("group `{group}` of the {}", side.word);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::change::{Area, Change, Command, Verdict};
 use super::names::Names;
 use super::policy::{Effect, Right, Statement, missing, renamed, statements, uncovered};
-use crate::aws::iam::Role;
+use crate::aws::iam::{Role, name_of};
 use crate::aws::{Account, AwsError, Region};
 
 /// A policy of a role.
@@ -48,7 +48,7 @@ impl RoleView {
         let boundary = match role.boundary() {
             Some(arn) => {
                 let document = account.managed_policy(region, arn).await;
-                let name = arn.rsplit('/').next().unwrap_or(arn).to_string();
+                let name = name_of(arn).to_string();
                 Some(RolePolicy { name, arn: Some(arn.to_string()), document })
             }
             None => None,

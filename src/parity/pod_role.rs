@@ -13,7 +13,7 @@ use super::trust::{
     Asker, LONGEST, Trusted, WebIdentity, length, trusted_roles, trusts, with_identity, with_role,
 };
 use crate::aws::AwsError;
-use crate::aws::iam::OidcProvider;
+use crate::aws::iam::{OidcProvider, name_of};
 use crate::words::first_few;
 
 /// A role of Pods.
@@ -31,25 +31,20 @@ pub type PodRoles = BTreeMap<String, Result<PodRole, AwsError>>;
 /// The provider of an issuer; `None` if the account has no such provider.
 pub type Provider = Result<Option<OidcProvider>, AwsError>;
 
-/// Returns the name of a role in an annotation: an ARN, a path or a name.
-pub fn role_name(text: &str) -> &str {
-    text.rsplit('/').next().unwrap_or(text)
-}
-
 /// Returns the names of the roles that Pods of a cluster use.
 pub fn role_names(source: &ClusterView, mirror: &ClusterView) -> BTreeSet<String> {
     let accounts = source.accounts.iter().chain(&mirror.accounts).map(|account| account.role.as_str());
     let annotated = source.annotated.keys().map(String::as_str);
-    accounts.chain(annotated).map(|role| role_name(role).to_string()).collect()
+    accounts.chain(annotated).map(|role| name_of(role).to_string()).collect()
 }
 
 /// Returns the roles that can assume the roles of Pods instead of the nodes' roles, such as that of kiam's server.
 pub fn roles_between(source: &ClusterView, roles: &PodRoles, nodes: &[(String, String)]) -> BTreeSet<String> {
-    let of_pods = source.annotated.keys().filter_map(|role| roles.get(role_name(role))?.as_ref().ok());
+    let of_pods = source.annotated.keys().filter_map(|role| roles.get(name_of(role))?.as_ref().ok());
     let of_pods = of_pods.filter(|role| {
         !nodes.iter().any(|(source, _)| trusts(&role.trust, Asker::Role(source)) == Trusted::Yes)
     });
-    of_pods.flat_map(|role| trusted_roles(&role.trust)).map(|arn| role_name(&arn).to_string()).collect()
+    of_pods.flat_map(|role| trusted_roles(&role.trust)).map(|arn| name_of(&arn).to_string()).collect()
 }
 
 /// A new trust policy of a role.
@@ -181,7 +176,7 @@ impl<'p> PodRoleComparison<'p> {
         // What the source itself cannot do is not demanded.
         let audience = audience?;
         let Some(of_mirror) = self.of_mirror(account) else {
-            let reason = format!("in the source, it has the role `{}`", role_name(&account.role));
+            let reason = format!("in the source, it has the role `{}`", name_of(&account.role));
             self.changes.push(Change::missing(
                 Area::PodRole,
                 format!("{} of the mirror", words(account)),
@@ -191,7 +186,7 @@ impl<'p> PodRoleComparison<'p> {
             return None;
         };
         let role = self.role(&of_mirror.role, &words(of_mirror))?;
-        let name = role_name(&of_mirror.role);
+        let name = name_of(&of_mirror.role);
         let trust = self.edits.get(name).map_or(&role.trust, |edit| &edit.trust);
         let asker = WebIdentity { issuer: new, subject: &subject, audience };
         match trusts(trust, Asker::Identity(asker)) {
@@ -200,7 +195,7 @@ impl<'p> PodRoleComparison<'p> {
             Trusted::No => {
                 let changed = with_identity(trust, &role.arn, old, asker);
                 let change = format!("trust tokens of {new}, in a statement of its own");
-                let of_source = role_name(&account.role);
+                let of_source = name_of(&account.role);
                 let reason = format!("{} of the source has the role `{of_source}`", words(account));
                 self.edit(name, changed, change, reason);
             }
@@ -220,7 +215,7 @@ impl<'p> PodRoleComparison<'p> {
 
     /// Returns a role that was read, and that is the one of the text. Otherwise it is listed.
     fn role(&mut self, text: &str, user: &str) -> Option<&'p PodRole> {
-        let name = role_name(text);
+        let name = name_of(text);
         match self.roles.get(name)? {
             Ok(role) if text.starts_with("arn:") && role.arn != text => {
                 let reason = format!(
@@ -240,7 +235,7 @@ impl<'p> PodRoleComparison<'p> {
     }
 
     fn unknown(&mut self, role: &str, user: &str, what: &str) {
-        let name = role_name(role);
+        let name = name_of(role);
         let command = Command::new("iam", "get-role").with("--role-name", name);
         let change = Change::not_checked(
             Area::PodRole,
@@ -278,7 +273,7 @@ impl<'p> PodRoleComparison<'p> {
             );
         }
         for (annotated, namespaces) in &self.source.annotated {
-            let name = role_name(annotated);
+            let name = name_of(annotated);
             let namespaces: Vec<String> = namespaces.iter().map(|name| format!("`{name}`")).collect();
             let user = format!("Pods in namespace {}", first_few(&namespaces));
             let Some(role) = self.role(annotated, &user) else { continue };
@@ -289,7 +284,7 @@ impl<'p> PodRoleComparison<'p> {
                 continue;
             }
             for between in trusted_roles(&role.trust) {
-                let between = role_name(&between);
+                let between = name_of(&between);
                 let Some(Ok(found)) = self.roles.get(between) else { continue };
                 self.nodes(between, found, nodes, "Pods of the source get their roles through it");
             }
@@ -303,7 +298,7 @@ impl<'p> PodRoleComparison<'p> {
             match (trusts(&trust, Asker::Role(source)), trusts(&trust, Asker::Role(mirror))) {
                 (Trusted::Yes, Trusted::No) => {
                     let changed = with_role(&trust, source, mirror);
-                    let change = format!("trust the role of the mirror's nodes, `{}`", role_name(mirror));
+                    let change = format!("trust the role of the mirror's nodes, `{}`", name_of(mirror));
                     if trusts(&changed, Asker::Role(mirror)) == Trusted::Yes {
                         self.edit(name, changed, change, reason.to_string());
                     } else {

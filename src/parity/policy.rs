@@ -118,11 +118,9 @@ fn condition(value: &Value, names: &Names) -> String {
 
 /// Returns the rights of these statements that no other statement covers.
 pub fn uncovered(statements: &[Statement], others: &[Statement], effect: Effect) -> Vec<Right> {
-    let of_effect = |statements: &[Statement]| -> Vec<Statement> {
-        statements.iter().filter(|one| one.effect == effect).cloned().collect()
-    };
-    let others = of_effect(others);
-    of_effect(statements).iter().filter_map(|one| rest(one, &others)).collect()
+    let others: Vec<&Statement> = others.iter().filter(|other| other.effect == effect).collect();
+    let wanted = statements.iter().filter(|one| one.effect == effect);
+    wanted.filter_map(|one| rest(one, &others)).collect()
 }
 
 /// Returns the allowed rights of a policy that no other statement covers, neither with the names of the source nor with those of the mirror:
@@ -156,17 +154,21 @@ pub fn renamed(policy: &Value, names: &Names) -> Value {
 }
 
 /// Returns what these statements do not cover of a statement.
-fn rest(one: &Statement, others: &[Statement]) -> Option<Right> {
-    let usable: Vec<&Statement> = others
+fn rest(one: &Statement, others: &[&Statement]) -> Option<Right> {
+    let parts = one.resources.parts();
+    let is_usable = |other: &&&Statement| other.condition.is_empty() || other.condition == one.condition;
+    // Each with the resources that it covers, which are the same for every action.
+    let usable: Vec<(&Pattern, Vec<bool>)> = others
         .iter()
-        .filter(|other| other.condition.is_empty() || other.condition == one.condition)
+        .filter(is_usable)
+        .map(|other| (&other.actions, parts.iter().map(|part| other.resources.covers(part)).collect()))
         .collect();
     let (mut actions, mut resources) = (BTreeSet::new(), BTreeSet::new());
     for action in one.actions.parts() {
-        let by_action: Vec<&&Statement> =
-            usable.iter().filter(|other| other.actions.covers(&action)).collect();
-        for resource in one.resources.parts() {
-            if !by_action.iter().any(|other| other.resources.covers(&resource)) {
+        let by_action: Vec<&Vec<bool>> =
+            usable.iter().filter(|(own, _)| own.covers(&action)).map(|(_, covered)| covered).collect();
+        for (at, resource) in parts.iter().enumerate() {
+            if !by_action.iter().any(|covered| covered.get(at) == Some(&true)) {
                 actions.insert(action.to_string());
                 resources.insert(resource.to_string());
             }

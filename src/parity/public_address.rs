@@ -20,6 +20,13 @@ pub enum Exit {
     None,
 }
 
+impl Exit {
+    /// Returns the id of the NAT gateway.
+    pub fn gateway(&self) -> Option<&str> {
+        if let Self::Nat(id) = self { Some(id) } else { None }
+    }
+}
+
 /// Returns the exits of subnets in their networks.
 pub fn exits(side: &Side, tables: &[RouteTable]) -> BTreeSet<Exit> {
     let places: BTreeSet<(&str, &str)> = side
@@ -101,14 +108,10 @@ pub fn compare(
         format!("let partners and firewalls outside allow {}", unknown_to_others.join(", "))
     };
     let reason = format!("those of the source come from {olds}, which others can have allowed");
-    let ids = of_mirror.iter().filter_map(nat);
+    let ids = of_mirror.iter().filter_map(Exit::gateway);
     let command = describe("describe-nat-gateways").with_list("--nat-gateway-ids", ids);
     found.push(Change::missing(Area::PublicAddress, subject(), change, reason).with_command(command.text()));
     found
-}
-
-fn nat(exit: &Exit) -> Option<&str> {
-    if let Exit::Nat(id) = exit { Some(id) } else { None }
 }
 
 /// Returns that exits have addresses that are not known here.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::names::Names;
 use super::policy::{covers, texts};
+use crate::aws::iam::issuer_of;
 
 /// Maximum length of a trust policy without white space, in characters, unless the quota was raised (IAM User Guide, "IAM and STS quotas",
 /// role trust policy length).
@@ -115,9 +116,7 @@ fn has_action(statement: &Value, action: &str) -> bool {
 
 /// Returns whether a statement names the provider of an issuer.
 fn has_provider(statement: &Value, issuer: &str) -> bool {
-    let of_issuer =
-        |arn: &String| arn.split_once(":oidc-provider/").is_some_and(|(_, found)| found == issuer);
-    principals(statement, "Federated").iter().any(of_issuer)
+    principals(statement, "Federated").iter().any(|arn| issuer_of(arn) == Some(issuer))
 }
 
 /// Returns the principals of a kind: `AWS` or `Federated`.

@@ -7,7 +7,7 @@ use aws_sdk_route53::config::http::HttpResponse;
 use aws_sdk_route53::error::{ProvideErrorMetadata, SdkError};
 
 use super::freshness::Stale;
-use crate::aws::{causes, credentials_reason, innermost};
+use crate::aws::{NO_CREDENTIALS, causes, credentials_reason, innermost};
 use crate::words::brief;
 
 /// Why a request to Route 53 failed.
@@ -108,9 +108,7 @@ impl Route53Error {
     /// Returns a hint about what the operator can do.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::NoCredentials(_) => {
-                "configure credentials as for the AWS CLI: `aws sts get-caller-identity` must succeed in the same shell"
-            }
+            Self::NoCredentials(_) => NO_CREDENTIALS,
             Self::Unsent { .. } => "run the same command again",
             Self::Lost { .. } => "check the connection to the endpoint of Route 53, and `HTTPS_PROXY`",
             Self::Refused { code, .. } => match code.as_str() {
