@@ -43,7 +43,7 @@ async fn is_ready(cluster: &Cluster, cert_manager: &CertManager, name: &str) {
 }
 
 #[tokio::test]
-#[ignore = "cert-manager waits a minute for each certificate; `make soak` runs it"]
+#[ignore = "three minutes, in `make soak`: needs `make rig` and root"]
 async fn acme_issuer_proves_the_new_names() {
     // Its own network, because cert-manager asks the name server at port 53.
     Namespace::create("acme").enter();

@@ -1,6 +1,5 @@
 //! `netsurgeon mirror sans` on a real API server, with the real controller of cert-manager.
 
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -8,15 +7,15 @@ use data_encoding::BASE64;
 use netsurgeon::certs::certificates;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 
 use super::mirror_pair::{action, end_at_once};
 use super::rig::api::Api;
 use super::rig::api_gate::{ApiGate, Trouble, Troubles};
 use super::rig::cert_manager::{CertManager, certificate, install_definitions, issuer};
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
-use super::rig::process::{PORT_ATTEMPTS, Process, free_port, wait_until};
+use super::rig::process::wait_until;
 use super::rig::run::{Run, run, says};
+use super::rig::tls_server::TlsServer;
 use super::rig::workspace::Workspace;
 
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -525,7 +524,9 @@ async fn mirror_issues_no_certificate_again() {
     let ingress = mirror.api.get("/apis/networking.k8s.io/v1/namespaces/shop/ingresses/web").await;
     let hosts = texts(&ingress["spec"]["tls"][0]["hosts"]);
     assert_eq!(hosts, ["www.example.com", "www.green.example.com"]);
-    let server = TlsServer::start(&source.workspace, &other).await;
+    let [certificate, key] =
+        ["tls.crt", "tls.key"].map(|name| source.workspace.write(name, data(&other, name)));
+    let server = TlsServer::start(&certificate, &key).await;
     let authority = source.cluster.api.get("/api/v1/namespaces/shop/secrets/root-tls").await;
     let authority = source.workspace.write("root.crt", data(&authority, "tls.crt"));
     for host in hosts {
@@ -538,61 +539,4 @@ async fn mirror_issues_no_certificate_again() {
 fn data(secret: &Value, key: &str) -> Vec<u8> {
     let value = secret["data"][key].as_str().unwrap_or_else(|| panic!("{key}: {secret}"));
     BASE64.decode(value.as_bytes()).expect("base64")
-}
-
-/// OpenSSL as the server of an Ingress: it presents the certificate of a Secret.
-struct TlsServer {
-    _process: Process,
-    port: u16,
-}
-
-impl TlsServer {
-    async fn start(workspace: &Workspace, secret: &Value) -> Self {
-        let certificate = workspace.write("served.crt", data(secret, "tls.crt")).display().to_string();
-        let key = workspace.write("served.key", data(secret, "tls.key")).display().to_string();
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let port = free_port();
-            let arguments = [
-                "s_server",
-                "-accept",
-                &format!("127.0.0.1:{port}"),
-                "-cert",
-                &certificate,
-                "-key",
-                &key,
-                "-www",
-            ];
-            let arguments = arguments.map(str::to_owned);
-            let mut process =
-                Process::start("openssl", Path::new("openssl"), &arguments, &workspace.join("openssl.log"));
-            let probe = async || {
-                let connected = TcpStream::connect(("127.0.0.1", port)).await;
-                connected.map(drop).map_err(|error| error.to_string())
-            };
-            match process.ready("OpenSSL listens", PATIENCE, probe).await {
-                Ok(()) => return Self { _process: process, port },
-                Err(_) if attempts < PORT_ATTEMPTS => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
-    }
-
-    /// Connects to the server by a name, as a client does. The error is what OpenSSL says.
-    fn verified(&self, name: &str, authority: &Path) -> Result<(), String> {
-        let output = Command::new("openssl")
-            .args(["s_client", "-connect", &format!("127.0.0.1:{}", self.port), "-servername", name])
-            .args(["-verify_hostname", name, "-verify_return_error", "-CAfile"])
-            .arg(authority)
-            .stdin(Stdio::null())
-            .output()
-            .expect("openssl runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() && text.contains("Verify return code: 0 (ok)") {
-            Ok(())
-        } else {
-            Err(text)
-        }
-    }
 }

@@ -47,6 +47,7 @@ pub mod sample;
 pub mod shifted_clock;
 pub mod static_pods;
 pub mod times;
+pub mod tls_server;
 pub mod transfer;
 pub mod visitor;
 pub mod workspace;

@@ -2,15 +2,13 @@
 //!
 //! Not MiniStack: it ignores filters, and does not store the options of an instance's metadata service.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::net::TcpStream;
 
-use super::process::{PORT_ATTEMPTS, Process, free_port, run};
+use super::process::{Process, run};
 use super::programs::moto;
 use super::workspace::Workspace;
 
@@ -30,35 +28,20 @@ pub struct Moto {
 impl Moto {
     /// Starts one. Like a new account, it has no objects but a network.
     pub async fn start() -> Self {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
+        let start = |port| {
             let workspace = Workspace::create("moto");
-            let port = free_port();
-            let folder = workspace.path().display();
-            let arguments = [
-                "-i".to_owned(),
-                format!("HOME={folder}"),
-                format!("TMPDIR={folder}"),
-                "PYTHONDONTWRITEBYTECODE=1".to_owned(),
+            let mut arguments = workspace.python_environment();
+            arguments.extend([
                 // Rights are not checked until a test asks for it.
                 "INITIAL_NO_AUTH_ACTION_COUNT=1000000".to_owned(),
                 moto("moto_server").display().to_string(),
                 format!("--port={port}"),
-            ];
+            ]);
             let log = workspace.join("moto.log");
-            let mut process = Process::start("moto", Path::new("/usr/bin/env"), &arguments, &log);
-            let address = (Ipv4Addr::LOCALHOST, port);
-            let probe =
-                async || TcpStream::connect(address).await.map(drop).map_err(|error| error.to_string());
-            match process.ready("moto listens", DEADLINE, probe).await {
-                Ok(()) => {
-                    return Self { _process: process, workspace, url: format!("http://127.0.0.1:{port}") };
-                }
-                Err(_) if process.port_was_taken() && attempts < PORT_ATTEMPTS => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
+            (Process::start("moto", Path::new("/usr/bin/env"), &arguments, &log), workspace)
+        };
+        let (process, port, workspace) = Process::listening(DEADLINE, start).await;
+        Self { _process: process, workspace, url: format!("http://127.0.0.1:{port}") }
     }
 
     /// Returns the environment of a client: the endpoint, the region, and credentials.

@@ -4,10 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::net::TcpStream;
 
 use super::pki::Authority;
-use super::process::{PORT_ATTEMPTS, Process, free_port};
+use super::process::{Process, free_port};
 use super::programs::pebble;
 use super::workspace::Workspace;
 
@@ -24,14 +23,12 @@ pub struct Pebble {
 impl Pebble {
     /// Starts one on loopback.
     pub async fn start() -> Self {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
+        let start = |port| {
             let workspace = Workspace::create("pebble");
             let names = ["127.0.0.1".to_owned()];
-            let own = Authority::create(&workspace, "pebble-ca", "ca")
-                .issue(&workspace, "pebble", "pebble", None, &names);
-            let (port, management) = (free_port(), free_port());
+            let authority = Authority::create(&workspace, "pebble-ca", "ca");
+            let own = authority.issue(&workspace, "pebble", "pebble", None, &names);
+            let management = free_port();
             let configuration = json!({"pebble": {
                 "listenAddress": format!("127.0.0.1:{port}"), "managementListenAddress": format!("127.0.0.1:{management}"),
                 "certificate": own.certificate, "privateKey": own.key, "httpPort": 5002, "tlsPort": 5001,
@@ -47,19 +44,10 @@ impl Pebble {
                 format!("-config={}", file.display()),
             ];
             let log = workspace.join("pebble.log");
-            let mut process = Process::start("pebble", Path::new("/usr/bin/env"), &arguments, &log);
-            let probe = async || {
-                let connected = TcpStream::connect(("127.0.0.1", port)).await;
-                connected.map(drop).map_err(|error| error.to_string())
-            };
-            match process.ready("Pebble listens", DEADLINE, probe).await {
-                Ok(()) => {
-                    let directory = format!("https://127.0.0.1:{port}/dir");
-                    return Self { _process: process, _workspace: workspace, directory };
-                }
-                Err(_) if process.port_was_taken() && attempts < PORT_ATTEMPTS => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
+            (Process::start("pebble", Path::new("/usr/bin/env"), &arguments, &log), workspace)
+        };
+        let (process, port, workspace) = Process::listening(DEADLINE, start).await;
+        let directory = format!("https://127.0.0.1:{port}/dir");
+        Self { _process: process, _workspace: workspace, directory }
     }
 }

@@ -15,6 +15,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tokio::net::TcpStream;
 
 use super::namespace::Namespace;
 
@@ -111,10 +112,31 @@ impl Process {
         format!("--- end of {} ({}) ---\n{}", self.log.display(), self.name, tail.join("\n"))
     }
 
-    /// Whether the log says that the port was taken.
+    /// Whether the log says that the port was taken. Programs in Go write it in lower case, others as the C library.
     pub fn port_was_taken(&self) -> bool {
-        std::fs::read(&self.log)
-            .is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("address already in use"))
+        let says = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).contains("ddress already in use");
+        std::fs::read(&self.log).is_ok_and(says)
+    }
+
+    /// Starts a server on a free port of loopback: `start` gets the port. Tries again if another process takes the port. Returns when the
+    /// server accepts connections, with what `start` returned beside the process.
+    pub async fn listening<T>(deadline: Duration, mut start: impl FnMut(u16) -> (Self, T)) -> (Self, u16, T) {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let port = free_port();
+            let (mut process, more) = start(port);
+            let what = format!("{} listens", process.name);
+            let probe = async || {
+                let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await;
+                connected.map(drop).map_err(|error| error.to_string())
+            };
+            match process.ready(&what, deadline, probe).await {
+                Ok(()) => return (process, port, more),
+                Err(_) if process.port_was_taken() && attempts < PORT_ATTEMPTS => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 
     /// Polls a condition until it holds. Fails when the deadline passes or the process ends, with the last observed state and the

@@ -12,7 +12,7 @@ use rcgen::{KeyPair, PKCS_ED25519, SigningKey as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::process::{PORT_ATTEMPTS, Process, free_port, run};
+use super::process::{Process, run};
 use super::programs::registry;
 use super::workspace::Workspace;
 
@@ -50,19 +50,12 @@ pub struct Registry {
 impl Registry {
     /// Starts one. Several can share a storage.
     pub async fn start(storage: &Path, access: Access) -> Self {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
+        let start = |port| {
             let workspace = Workspace::create("registry");
-            let host = format!("127.0.0.1:{}", free_port());
-            let mut process = serve(storage, access, &host, &workspace);
-            let probe = async || TcpStream::connect(&host).map(drop).map_err(|error| error.to_string());
-            match process.ready("the registry listens", DEADLINE, probe).await {
-                Ok(()) => return Self { _process: process, host, _workspace: workspace },
-                Err(_) if process.port_was_taken() && attempts < PORT_ATTEMPTS => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
+            (serve(storage, access, &format!("127.0.0.1:{port}"), &workspace), workspace)
+        };
+        let (process, port, workspace) = Process::listening(DEADLINE, start).await;
+        Self { _process: process, host: format!("127.0.0.1:{port}"), _workspace: workspace }
     }
 
     /// Puts an image into the storage, for any platform.

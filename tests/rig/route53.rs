@@ -45,17 +45,13 @@ impl MiniStack {
     /// Starts one at an address.
     pub async fn start(at: SocketAddr) -> Self {
         let workspace = Workspace::create("ministack");
-        let folder = workspace.path().display();
-        let arguments = [
-            "-i".to_owned(),
-            format!("HOME={folder}"),
-            format!("TMPDIR={folder}"),
-            "PYTHONDONTWRITEBYTECODE=1".to_owned(),
+        let mut arguments = workspace.python_environment();
+        arguments.extend([
             format!("BIND_HOST={}", at.ip()),
             format!("GATEWAY_PORT={}", at.port()),
             "SERVICES=route53".to_owned(),
             ministack().display().to_string(),
-        ];
+        ]);
         let log = workspace.join("ministack.log");
         let mut process = Process::start("ministack", Path::new("/usr/bin/env"), &arguments, &log);
         let probe = async || TcpStream::connect(at).await.map(drop).map_err(|error| error.to_string());

@@ -30,6 +30,17 @@ impl Workspace {
         self.directory.path()
     }
 
+    /// Returns arguments of `env` for a program in Python that writes only into the directory.
+    pub fn python_environment(&self) -> Vec<String> {
+        let folder = self.path().display();
+        vec![
+            "-i".to_owned(),
+            format!("HOME={folder}"),
+            format!("TMPDIR={folder}"),
+            "PYTHONDONTWRITEBYTECODE=1".to_owned(),
+        ]
+    }
+
     /// Returns a path inside the directory.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)
