@@ -9,6 +9,8 @@
 //! preflight   report     checks whether a cluster is ready, one file for each check · one HTML page of an operation
 //! renumber, dns, mirror  each creates a plan, compiles it into steps, and runs the steps on a live cluster
 //! parity                 what nodes and Pods of two clusters can do in AWS, and the changes that make it equal
+//! network                tests the paths between nodes, Pods and Services with agents on every node
+//! agent                  what runs in the Pods of the network test: answers, and asks other agents
 //! kops                   the kOps specification of a mirror, from that of its source: text to text
 //! deploy_lock            makes the API server reject changes by deploy pipelines
 //! audit                  finds where an address of an old range is still recorded
@@ -49,6 +51,8 @@
 
 // The rooms without `doc(hidden)` are the surface of the library. The others are public for the program and for tests.
 #[doc(hidden)]
+pub mod agent;
+#[doc(hidden)]
 pub mod audit;
 #[doc(hidden)]
 pub mod aws;
@@ -73,6 +77,8 @@ pub mod kops;
 pub mod kube_api;
 pub mod mirror;
 pub mod nameserver;
+#[doc(hidden)]
+pub mod network;
 pub mod operation;
 #[doc(hidden)]
 pub mod parity;

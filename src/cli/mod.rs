@@ -11,6 +11,7 @@ pub mod output;
 pub mod report;
 pub mod source;
 
+mod agent;
 mod api;
 mod audit;
 mod beside_bar;
@@ -30,6 +31,7 @@ mod ledger_args;
 mod lock;
 mod log;
 mod mirror;
+mod network;
 mod operation;
 mod panic;
 mod preflight;
@@ -113,6 +115,11 @@ enum Command {
     /// Copy the declared objects of namespaces to a mirror of the cluster, or remove the copies
     #[command(subcommand)]
     Mirror(mirror::MirrorCommand),
+    /// Test the network of a cluster with agents on every node
+    #[command(subcommand)]
+    Network(network::NetworkCommand),
+    #[command(subcommand, hide = true)]
+    Agent(agent::AgentCommand),
     /// List, show, report, resume, roll back and forget operations
     #[command(subcommand)]
     Operation(operation::OperationCommand),
@@ -304,6 +311,8 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Renumber(command) => renumber::run(context, command).await,
         Command::Dns(command) => dns::run(context, command).await,
         Command::Mirror(command) => mirror::run(context, command).await,
+        Command::Network(command) => network::run(context, command).await,
+        Command::Agent(command) => agent::run(context, command).await,
         Command::Operation(command) => operation::run(context, command).await,
         Command::Lock(args) => lock::lock(context, args).await,
         Command::Unlock(args) => lock::unlock(context, args).await,

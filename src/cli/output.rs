@@ -252,6 +252,11 @@ pub fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
+/// Returns stdout for a program that reads it line by line, without neutralising anything.
+pub fn machine_output() -> impl tokio::io::AsyncWrite + Unpin {
+    tokio::io::stdout()
+}
+
 /// Prints a warning on stderr.
 pub fn warn(text: &str) {
     say(MessageKind::Warning, text, &[]);

@@ -168,6 +168,11 @@ impl Connection {
         &self.server
     }
 
+    /// Returns the client, for streams. Requests that can change something use [`Call`].
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     pub(super) fn config(&self) -> &Config {
         &self.config
     }

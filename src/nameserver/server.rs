@@ -1,7 +1,7 @@
-//! Sends requests to one name server. This module uses TCP for three reasons: every server supports TCP (RFC 7766), answers over
+//! Sends requests to one name server. Except for a test of UDP itself, this module uses TCP for three reasons: every server supports TCP (RFC 7766), answers over
 //! TCP are complete, and an attacker cannot forge answers by guessing ids.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
@@ -10,7 +10,7 @@ use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{self, RData, RecordType};
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 use super::message::{self, code, type_of};
@@ -22,6 +22,9 @@ use super::{
 
 /// Timeout of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// Timeout of one answer over UDP. A resolver in the cluster answers within milliseconds.
+const LIMIT_UDP: Duration = Duration::from_secs(2);
 
 /// Maximum memory for the records of a zone, in bytes. It is enough for about half a million records. In a larger zone, each name
 /// needs its own query.
@@ -101,6 +104,44 @@ impl Server {
         self.look(name, kind, true).await
     }
 
+    /// Queries the records of a name with recursion over UDP, as most clients do. Only for a test of the path: the answer is not
+    /// protected against forgery, and can be truncated. A query without an answer is sent once more.
+    pub async fn resolve_over_udp(&self, name: &str, kind: RecordKind) -> Result<Answer> {
+        let asked = message::question(name_of(name)?, type_of(kind), true);
+        let (id, bytes) = (asked.metadata.id, asked.to_vec().map_err(|error| self.garbled(&error.to_string()))?);
+        let mut outcome = Err(NameserverError::Late { at: self.at, seconds: LIMIT_UDP.as_secs() });
+        for _ in 0..2 {
+            outcome = timeout(LIMIT_UDP, self.exchange_udp(&bytes, id))
+                .await
+                .unwrap_or(Err(NameserverError::Late { at: self.at, seconds: LIMIT_UDP.as_secs() }));
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        self.answered(name, kind, &outcome?)
+    }
+
+    async fn exchange_udp(&self, asked: &[u8], id: u16) -> Result<Message> {
+        let any: IpAddr = if self.at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let ask = async {
+            let socket = UdpSocket::bind((any, 0)).await?;
+            socket.connect(self.at).await?;
+            socket.send(asked).await?;
+            let mut buffer = vec![0; usize::from(u16::MAX)];
+            loop {
+                let length = socket.recv(&mut buffer).await?;
+                let found = Message::from_vec(buffer.get(..length).unwrap_or_default());
+                if let Some(message) = found.ok().filter(|message| message.metadata.id == id) {
+                    return Ok(message);
+                }
+            }
+        };
+        ask.await.map_err(|error: std::io::Error| NameserverError::Unreachable {
+            at: self.at,
+            reason: error.to_string(),
+        })
+    }
+
     /// Resolves a host name to its addresses, with recursion. IPv4 addresses come first.
     pub async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>> {
         let mut found = Vec::new();
@@ -144,11 +185,14 @@ impl Server {
 
     async fn look(&self, name: &str, kind: RecordKind, recursive: bool) -> Result<Answer> {
         let asked = message::question(name_of(name)?, type_of(kind), recursive);
-        let answer = self.exchange(asked).await?;
+        self.answered(name, kind, &self.exchange(asked).await?)
+    }
+
+    fn answered(&self, name: &str, kind: RecordKind, answer: &Message) -> Result<Answer> {
         let exists = match answer.metadata.response_code {
             ResponseCode::NoError => true,
             ResponseCode::NXDomain => false,
-            _ => return Err(self.refused(&format!("a query for {kind} of `{name}`"), &answer)),
+            _ => return Err(self.refused(&format!("a query for {kind} of `{name}`"), answer)),
         };
         let records = answer.answers.iter().map(message::record).collect();
         Ok(Answer { is_authoritative: answer.metadata.authoritative, exists, records })

@@ -1,0 +1,105 @@
+//! Reads questions, and writes what it saw.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::ask::{Ask, Question, Transport};
+use super::standing::Connections;
+use super::tcp::micros;
+use super::{Facts, Fault, Identity, Reply, Seen, full_size, tcp, udp};
+use crate::nameserver::{RecordKind, Server};
+
+/// The number of questions that are worked on at the same time.
+const AT_ONCE: usize = 24;
+/// The port of name servers.
+const DNS: u16 = 53;
+
+/// What the questions of one connection share.
+#[derive(Clone)]
+struct Prober {
+    identity: Identity,
+    /// The own server, for the number of received datagrams.
+    own: SocketAddr,
+    connections: Connections,
+}
+
+/// Reads questions as JSON lines until the input ends, and writes a reply for each as a JSON line, in any order. `port` is that of
+/// the server of this agent.
+pub async fn probe(
+    identity: Identity,
+    port: u16,
+    input: impl AsyncRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+) -> io::Result<()> {
+    let prober = Prober { identity, own: (Ipv4Addr::LOCALHOST, port).into(), connections: Connections::default() };
+    let (send, mut replies) = mpsc::channel::<Reply>(AT_ONCE);
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut lines = BufReader::new(input).lines();
+    loop {
+        tokio::select! {
+            Some(reply) = replies.recv() => {
+                let mut line = serde_json::to_vec(&reply)?;
+                line.push(b'\n');
+                output.write_all(&line).await?;
+                output.flush().await?;
+            }
+            line = lines.next_line() => {
+                let Some(line) = line? else { return Ok(()) };
+                let question: Question = serde_json::from_str(&line)?;
+                let (prober, send, places) = (prober.clone(), send.clone(), places.clone());
+                tokio::spawn(async move {
+                    let Ok(_place) = places.acquire().await else { return };
+                    let seen = prober.seen(question.ask).await;
+                    let _ = send.send(Reply { id: question.id, seen }).await;
+                });
+            }
+        }
+    }
+}
+
+impl Prober {
+    async fn seen(&self, ask: Ask) -> Seen {
+        let identity = &self.identity;
+        match ask {
+            Ask::Who { to, transport: Transport::Tcp, tries } => tcp::who(identity, to, tries).await,
+            Ask::Who { to, transport: Transport::Udp, tries } => udp::who(identity, to, tries).await,
+            Ask::Spread { to, count } => tcp::spread(identity, to, count).await,
+            Ask::Echoes { to, count, key } => udp::echoes(identity, to, count, key).await,
+            Ask::Received { key } => tcp::received(identity, self.own, key).await,
+            Ask::FullSize { to } => full_size::full_size(identity, to).await,
+            Ask::Transfer { to, bytes, way } => tcp::transfer(identity, to, bytes, way).await,
+            Ask::Connect { to } => tcp::connect(to).await,
+            Ask::Resolve { name, server, transport } => resolve(&name, server, transport).await,
+            Ask::Stand { to, key } => self.connections.open(identity, to, key).await,
+            Ask::Standing { key } => self.connections.state(key),
+            Ask::Facts => Seen::Facts(Box::new(Facts::read())),
+        }
+    }
+}
+
+async fn resolve(name: &str, server: Option<IpAddr>, transport: Transport) -> Seen {
+    let Some(server) = server.or_else(|| Facts::read().name_servers.first().copied()) else {
+        return Seen::Failed(Fault::Impossible { reason: "`/etc/resolv.conf` has no name server".to_string() });
+    };
+    let (started, at) = (Instant::now(), Server::new((server, DNS).into(), None));
+    let attempt = async {
+        let mut addresses = std::collections::BTreeSet::new();
+        for kind in [RecordKind::A, RecordKind::Aaaa] {
+            let answer = match transport {
+                Transport::Tcp => at.resolve(name, kind).await,
+                Transport::Udp => at.resolve_over_udp(name, kind).await,
+            }?;
+            addresses.extend(answer.of(kind).into_iter().filter_map(|text| text.parse::<IpAddr>().ok()));
+        }
+        Ok::<_, crate::nameserver::NameserverError>(addresses)
+    };
+    match attempt.await {
+        Ok(addresses) => Seen::Addresses { addresses, server, micros: micros(started) },
+        Err(error) => Seen::Failed(Fault::Broken { reason: error.to_string() }),
+    }
+}

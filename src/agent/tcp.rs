@@ -1,0 +1,164 @@
+//! Questions over TCP. Each attempt opens a connection of its own, from a source port of its own.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use super::answerer::{send, take};
+use super::fault::within;
+use super::{Answers, Fault, Identity, Seen, Way};
+
+/// The time for one attempt: less than the second after which the kernel sends a lost SYN again (RFC 6298, section 2), so that a
+/// lost packet does not look like a slow answer.
+pub(super) const ATTEMPT: Duration = Duration::from_millis(900);
+/// The time for a transfer. A path that loses packets needs several retransmissions.
+const TRANSFER: Duration = Duration::from_secs(8);
+/// The longest line of an answer, in bytes.
+const LONGEST_LINE: u64 = 512;
+
+/// An open connection to an agent, after its first line.
+pub(super) struct Greeted {
+    pub(super) stream: BufReader<TcpStream>,
+    line: AgentLine,
+}
+
+/// The line of an agent.
+struct AgentLine {
+    by: String,
+    source: IpAddr,
+    numbers: Vec<u16>,
+}
+
+/// Opens a connection.
+async fn open(to: SocketAddr) -> Result<TcpStream, Fault> {
+    let stream = TcpStream::connect(to).await.map_err(|error| Fault::of(&error))?;
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// Opens a connection and sends a request.
+async fn request(identity: &Identity, to: SocketAddr, verb: &str) -> Result<BufReader<TcpStream>, Fault> {
+    let mut stream = open(to).await?;
+    let line = format!("NSG1 {} {verb}\n", identity.token_text());
+    stream.write_all(line.as_bytes()).await.map_err(|error| Fault::of(&error))?;
+    Ok(BufReader::new(stream))
+}
+
+/// Reads the line of the agent.
+async fn line_of(stream: &mut BufReader<TcpStream>) -> Result<AgentLine, Fault> {
+    let mut line = String::new();
+    let read = stream.take(LONGEST_LINE).read_line(&mut line).await;
+    read.map_err(|error| Fault::of(&error))?;
+    if line.is_empty() {
+        return Err(Fault::Broken { reason: "it was closed without an answer".to_string() });
+    }
+    parse(&line).ok_or_else(|| Fault::Stranger { answer: line.chars().take(60).collect() })
+}
+
+fn parse(line: &str) -> Option<AgentLine> {
+    let mut words = line.strip_suffix('\n')?.split(' ');
+    let (magic, source, by) = (words.next()?, words.next()?.parse().ok()?, words.next()?.to_string());
+    let numbers = words.filter_map(|word| word.parse().ok()).collect();
+    (magic == "NSG1").then_some(AgentLine { by, source, numbers })
+}
+
+/// Sends a request and reads the line of the agent. The connection stays open.
+pub(super) async fn greet(identity: &Identity, to: SocketAddr, verb: &str) -> Result<Greeted, Fault> {
+    let attempt = async {
+        let mut stream = request(identity, to, verb).await?;
+        let line = line_of(&mut stream).await?;
+        Ok(Greeted { stream, line })
+    };
+    within(ATTEMPT, attempt).await
+}
+
+/// Asks an agent who it is.
+pub(super) async fn who(identity: &Identity, to: SocketAddr, tries: u8) -> Seen {
+    let mut fault = None;
+    for attempt in 1..=tries.max(1) {
+        let started = Instant::now();
+        match greet(identity, to, "who").await {
+            Ok(Greeted { line, .. }) => {
+                let micros = micros(started);
+                return Seen::Answer { by: line.by, source: line.source, tries: attempt, micros };
+            }
+            Err(error) => fault = Some(error),
+        }
+    }
+    Seen::Failed(fault.unwrap_or(Fault::Refused))
+}
+
+/// Asks the agents behind an address who they are.
+pub(super) async fn spread(identity: &Identity, to: SocketAddr, count: u16) -> Seen {
+    let (mut answers, mut failed, mut first) = (BTreeMap::<String, Answers>::new(), 0_u16, None);
+    for _ in 0..count {
+        match greet(identity, to, "who").await {
+            Ok(Greeted { line, .. }) => {
+                let of_agent = answers.entry(line.by).or_default();
+                of_agent.count = of_agent.count.saturating_add(1);
+                of_agent.sources.insert(line.source);
+            }
+            Err(fault) => {
+                failed = failed.saturating_add(1);
+                first.get_or_insert(fault);
+            }
+        }
+    }
+    Seen::Spread { answers, failed, first }
+}
+
+/// Reads from the own server how many datagrams of a series arrived.
+pub(super) async fn received(identity: &Identity, own: SocketAddr, key: u64) -> Seen {
+    match greet(identity, own, &format!("received {key}")).await {
+        Ok(Greeted { line, .. }) => {
+            let number = |place: usize| line.numbers.get(place).copied().unwrap_or_default();
+            Seen::Received { datagrams: number(0), duplicates: number(1) }
+        }
+        Err(fault) => Seen::Failed(fault),
+    }
+}
+
+/// Transfers bytes.
+pub(super) async fn transfer(identity: &Identity, to: SocketAddr, bytes: u32, way: Way) -> Seen {
+    let started = Instant::now();
+    let attempt = async {
+        let broken = |error: std::io::Error| Fault::of(&error);
+        match way {
+            Way::Upload => {
+                let mut stream = request(identity, to, &format!("take {bytes}")).await?;
+                send(&mut stream, bytes).await.map_err(broken)?;
+                line_of(&mut stream).await.map(drop)
+            }
+            Way::Download => {
+                let mut stream = request(identity, to, &format!("send {bytes}")).await?;
+                line_of(&mut stream).await?;
+                take(&mut stream, bytes).await.map_err(broken)
+            }
+        }
+    };
+    match within(TRANSFER, attempt).await {
+        Ok(()) => Seen::Moved { micros: micros(started) },
+        Err(fault) => Seen::Failed(fault),
+    }
+}
+
+/// Opens a connection, and closes it. The server can be any program.
+pub(super) async fn connect(to: SocketAddr) -> Seen {
+    let mut fault = None;
+    for _ in 0..2 {
+        let started = Instant::now();
+        match within(ATTEMPT, open(to)).await {
+            Ok(_) => return Seen::Connected { micros: micros(started) },
+            Err(error) => fault = Some(error),
+        }
+    }
+    Seen::Failed(fault.unwrap_or(Fault::Refused))
+}
+
+/// Returns the time since a start, in microseconds.
+pub(super) fn micros(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,83 @@
+//! `netsurgeon agent`: what runs in the Pods of `netsurgeon network test`. Users do not call it.
+
+use clap::{Args, Subcommand};
+
+use super::output::machine_output;
+use super::{Context, Outcome};
+use crate::agent::{Identity, Listening, probe, serve};
+use crate::session::Failure;
+
+/// Answer the agents of a network test, and ask them
+///
+/// `netsurgeon network test` starts these commands in its Pods. The token of the test is in the environment variable
+/// NETSURGEON_AGENT_TOKEN.
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    Serve(ServeArgs),
+    Probe(ProbeArgs),
+}
+
+/// Answer requests of the test over TCP and UDP
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+  NETSURGEON_AGENT_TOKEN=00112233445566778899aabbccddeeff \\
+      netsurgeon agent serve --name a --port 17250")]
+pub struct ServeArgs {
+    #[command(flatten)]
+    identity: IdentityArgs,
+    /// The address to listen at [default: all addresses]
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<std::net::IpAddr>,
+}
+
+/// Read questions as JSON lines from stdin, and write what was seen as JSON lines to stdout
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+  echo '{\"id\":1,\"ask\":\"facts\"}' | \\
+      NETSURGEON_AGENT_TOKEN=00112233445566778899aabbccddeeff \\
+      netsurgeon agent probe --name a --port 17250")]
+pub struct ProbeArgs {
+    #[command(flatten)]
+    identity: IdentityArgs,
+}
+
+#[derive(Debug, Args)]
+struct IdentityArgs {
+    /// The name of the agent in its answers
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    /// The port of the agent's server
+    #[arg(long, value_name = "PORT")]
+    port: u16,
+    /// The token of the test, 32 hexadecimal digits
+    #[arg(long, env = "NETSURGEON_AGENT_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    token: String,
+}
+
+impl IdentityArgs {
+    fn identity(&self) -> Result<Identity, Failure> {
+        Identity::new(&self.name, &self.token)
+            .ok_or_else(|| Failure::usage("the token is not text of 32 hexadecimal digits"))
+    }
+}
+
+/// Runs the command.
+pub async fn run(_context: &Context, command: &AgentCommand) -> Result<Outcome, Failure> {
+    match command {
+        AgentCommand::Serve(args) => {
+            let listening = Listening::open(args.identity.identity()?, args.address, args.identity.port).await?;
+            let ended = super::network::until_signal();
+            tokio::select! {
+                served = serve(listening) => served?,
+                _ = ended => {}
+            }
+        }
+        AgentCommand::Probe(args) => {
+            let identity = args.identity.identity()?;
+            probe(identity, args.identity.port, tokio::io::stdin(), machine_output()).await?;
+        }
+    }
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,56 @@
+//! `netsurgeon network`: tests the network of a cluster with agents on every node.
+
+mod clean;
+mod test;
+mod test_output;
+
+use clap::Subcommand;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Context, Outcome};
+use crate::network::DeploymentError;
+use crate::session::Failure;
+
+#[derive(Debug, Subcommand)]
+pub enum NetworkCommand {
+    Test(Box<test::TestArgs>),
+    Clean(clean::CleanArgs),
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, command: &NetworkCommand) -> Result<Outcome, Failure> {
+    match command {
+        NetworkCommand::Test(args) => Box::pin(test::run(context, args)).await,
+        NetworkCommand::Clean(args) => clean::run(context, args).await,
+    }
+}
+
+/// Waits until a signal asks this process to end.
+pub(in crate::cli) async fn until_signal() {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// Returns the failure of a test, with what to do next.
+fn failure(error: DeploymentError, namespace: &str) -> Failure {
+    match error {
+        DeploymentError::Api(error) => error.into(),
+        DeploymentError::Rejected { .. } => Failure::refused(error.to_string()).hint(
+            "give a namespace with the Pod Security level `privileged` and the roles of `netsurgeon network test --print-rbac`; exempt \
+             it from the policy that is named above",
+        ),
+        DeploymentError::Busy { .. } => Failure::refused(error.to_string()).hint(format!(
+            "wait until it has ended; or, if it does not run any more: `netsurgeon network clean --namespace {namespace} --force`"
+        )),
+        DeploymentError::NoNodes => Failure::refused(error.to_string()).hint("check `--node`: `kubectl get nodes`"),
+        DeploymentError::NotRemoved { .. } => Failure::refused(error.to_string())
+            .hint(format!("later: `netsurgeon network clean --namespace {namespace}`")),
+    }
+}

@@ -1,0 +1,250 @@
+//! `netsurgeon network test`: tests the network of a cluster, pair by pair and path by path.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use rand::Rng as _;
+
+use super::test_output::{TestOutput, text};
+use super::{failure, until_signal};
+use crate::cli::api::KubeArgs;
+use crate::cli::file::{self, Readers, write_file};
+use crate::cli::{Context, Outcome};
+use crate::network::baseline::Baseline;
+use crate::network::cause::causes;
+use crate::network::objects::{NAMESPACE, rbac};
+use crate::network::{
+    Deployment, DeploymentError, Path, Settings, Test, TestResult, junit_file, metrics_text, svg,
+};
+use crate::session::gates::until::duration_of;
+use crate::session::{ExitKind, Failure};
+
+/// Test the network of a cluster, pair by pair and path by path
+///
+/// Starts three small Pods on every node, asks each of them to reach all others in every way that workloads use, and removes them
+/// again: Pod to Pod on the same and on other nodes with the source address that the receiver saw, node to Pod and back, Services,
+/// host ports, node ports, DNS over UDP and TCP, packets of full size, 1 MiB over TCP, loss, NetworkPolicies, connections that stay
+/// open. The agents report through the API server and the kubelets, so a broken Pod network hides nothing. Every failed path says
+/// what was tried and seen; the output ends with the likely causes and their remedies. The exit status is 3 if a path failed that
+/// the baseline does not have. docs/network-test.md describes every path.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Examples:
+  netsurgeon network test --image registry.example/netsurgeon:0.2.0
+  # before a change, and after it
+  netsurgeon network test --save before.json
+  netsurgeon network test --baseline before.json --svg network.svg
+  # during a change: rounds for ten minutes, until something new fails
+  netsurgeon network test --for 10m --baseline before.json
+  # only some nodes, only some paths
+  netsurgeon network test --node a,b --only pod-to-pod,loss,full-size
+  # the permissions that it needs
+  netsurgeon network test --print-rbac | kubectl apply -f -")]
+pub struct TestArgs {
+    /// The image of netsurgeon that the nodes can pull
+    #[arg(long, env = "NETSURGEON_IMAGE", value_name = "IMAGE", required_unless_present = "print_rbac")]
+    image: Option<String>,
+    /// The namespace of the test. The test creates it if it does not exist, and removes it then
+    #[arg(short, long, value_name = "NAME", default_value = NAMESPACE)]
+    namespace: String,
+    /// A Secret in the namespace with the credentials for the registry of the image
+    #[arg(long, value_name = "NAME")]
+    pull_secret: Option<String>,
+    /// Nodes to test, separated by commas [default: all Linux nodes]
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    node: Vec<String>,
+    /// Test only these paths, separated by commas
+    #[arg(long, value_name = "PATH", value_delimiter = ',', conflicts_with = "skip",
+          value_parser = PossibleValuesParser::new(Path::ALL.map(Path::name)))]
+    only: Vec<String>,
+    /// Leave out these paths, separated by commas
+    #[arg(long, value_name = "PATH", value_delimiter = ',',
+          value_parser = PossibleValuesParser::new(Path::ALL.map(Path::name)))]
+    skip: Vec<String>,
+    /// The number of rounds
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rounds: u32,
+    /// Repeat rounds for this time, for example `10m`, `90s` or `2h`
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with = "rounds")]
+    duration: Option<Duration>,
+    /// The time between the starts of two rounds
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    interval: Duration,
+    /// Do not stop after a round with a new failure
+    #[arg(long)]
+    keep_going: bool,
+    /// An earlier result (`--save`). Failures that it has are shown, but do not count
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Write the result to a file, as a baseline for later tests
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Write a picture of the matrix, nodes by nodes, to a file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Also write the result as JUnit XML, for CI
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Also write the result as Prometheus metrics
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
+    /// A further name to resolve, for example one outside the cluster; can be repeated
+    #[arg(long, value_name = "NAME")]
+    resolve: Vec<String>,
+    /// A further name server for the Pods to ask, for example a node-local one; can be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    name_server: Vec<IpAddr>,
+    /// TCP and UDP port of the agents. It must be free on the nodes, and allowed between nodes
+    #[arg(long, value_name = "PORT", default_value = "17250")]
+    port: u16,
+    /// Host port of a Pod on each node. It must be free on the nodes
+    #[arg(long, value_name = "PORT", default_value = "17251")]
+    host_port: u16,
+    /// In a cluster with more than 50 nodes: how many other nodes each node asks in a round, besides the next one
+    #[arg(long, value_name = "NUMBER", default_value = "20")]
+    peers: usize,
+    /// The time for the Pods to start
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "90s")]
+    patience: Duration,
+    /// Print the roles with the permissions that the test needs, and do nothing else
+    #[arg(long)]
+    print_rbac: bool,
+    #[command(flatten)]
+    kube: KubeArgs,
+}
+
+/// The time after the end of the test after which the kubelets end the Pods, in seconds.
+const AFTERWARDS: u64 = 3600;
+
+/// Runs the command.
+pub(super) async fn run(context: &Context, args: &TestArgs) -> Result<Outcome, Failure> {
+    if args.print_rbac {
+        return print_rbac(context, args);
+    }
+    let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
+    let test = args.test(baseline.clone());
+    let cluster = args.kube.connect().await?;
+    let settings = args.settings();
+    let holder = format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), settings.run);
+    let deployment = Deployment::new(cluster.clone(), settings, &holder);
+    let say = |text: &str| context.output.progress(text);
+    let tested = tokio::select! {
+        tested = test.run(&cluster, &deployment, &say) => Some(tested),
+        () = until_signal() => None,
+    };
+    if !matches!(tested, Some(Err(DeploymentError::Busy { .. } | DeploymentError::NoNodes))) {
+        say("removing the Pods of the test");
+        let cleaned = tokio::select! {
+            cleaned = deployment.clean() => cleaned.map(drop).map_err(|error| failure(error, &args.namespace)),
+            () = until_signal() => Err(Failure::refused("stopped before everything was removed")
+                .hint(format!("remove the rest: `netsurgeon network clean --namespace {} --force`", args.namespace))),
+        };
+        match (&tested, cleaned) {
+            // The first failure is the interesting one.
+            (Some(Err(_)), Err(second)) => context.output.warn(&second.to_string()),
+            (_, cleaned) => cleaned?,
+        }
+    }
+    let Some(tested) = tested else {
+        return Err(Failure::of(ExitKind::Paused, "stopped by a signal; everything was removed")
+            .hint("start the test again"));
+    };
+    report(context, args, &tested.map_err(|error| failure(error, &args.namespace))?, baseline.as_ref())
+}
+
+fn report(
+    context: &Context,
+    args: &TestArgs,
+    result: &TestResult,
+    baseline: Option<&Baseline>,
+) -> Result<Outcome, Failure> {
+    let is_known = |key: &_| baseline.is_some_and(|baseline| baseline.has_failed(key));
+    let output = TestOutput::new(result, causes(result), &is_known);
+    context.output.data(&output, |output_of| text(output_of, &output))?;
+    for (path, content) in [
+        (&args.svg, svg as fn(&TestResult) -> String),
+        (&args.metrics, metrics_text),
+    ] {
+        if let Some(path) = path {
+            write_file(path, content(result).as_bytes(), Readers::All)?;
+        }
+    }
+    if let Some(path) = &args.junit {
+        write_file(path, junit_file(result, is_known).as_bytes(), Readers::All)?;
+    }
+    if let Some(path) = &args.save {
+        let content = serde_json::to_vec(result).map_err(|error| Failure::new(ExitKind::Bug, error))?;
+        write_file(path, &content, Readers::All)?;
+    }
+    Ok(if output.new_failures > 0 { Outcome::Findings } else { Outcome::Done })
+}
+
+fn print_rbac(context: &Context, args: &TestArgs) -> Result<Outcome, Failure> {
+    let documents = rbac(&args.namespace).into_iter().map(|document| {
+        serde_saphyr::to_string(&document).map_err(|error| Failure::of(ExitKind::Bug, error.to_string()))
+    });
+    let documents = documents.collect::<Result<Vec<String>, Failure>>()?;
+    context.output.document(&documents.join("---\n"))?;
+    Ok(Outcome::Done)
+}
+
+fn read_baseline(path: &std::path::Path) -> Result<Baseline, Failure> {
+    let text = file::read(path)?;
+    let result: TestResult = serde_json::from_str(&text).map_err(file::at(path))?;
+    Ok(Baseline::of(&result))
+}
+
+impl TestArgs {
+    fn settings(&self) -> Settings {
+        let mut random = rand::rng();
+        let token: [u8; 16] = random.random();
+        let duration = self.duration.unwrap_or_else(|| self.interval.saturating_mul(self.rounds));
+        Settings {
+            namespace: self.namespace.clone(),
+            image: self.image.clone().unwrap_or_default(),
+            pull_secret: self.pull_secret.clone(),
+            run: format!("{:05x}", random.random::<u32>() & 0xf_ffff),
+            token: data_encoding::HEXLOWER.encode(&token),
+            port: self.port,
+            host_port: self.host_port,
+            longest: duration.as_secs().saturating_add(AFTERWARDS),
+        }
+    }
+
+    fn test(&self, baseline: Option<Baseline>) -> Test {
+        let named = |names: &[String]| names.iter().filter_map(|name| Path::named(name)).collect::<BTreeSet<_>>();
+        let mut skip = named(&self.skip);
+        if !self.only.is_empty() {
+            let only = named(&self.only);
+            skip = Path::ALL.into_iter().filter(|path| !only.contains(path)).collect();
+            // A node without agents is always a finding.
+            skip.remove(&Path::Agent);
+        }
+        Test {
+            nodes: self.node.clone(),
+            skip,
+            rounds: self.rounds,
+            duration: self.duration,
+            interval: self.interval,
+            keep_going: self.keep_going,
+            peers: self.peers,
+            patience: self.patience,
+            names: self.resolve.clone(),
+            name_servers: self.name_server.clone(),
+            baseline,
+        }
+    }
+}
+
+/// The longest time of an option, in seconds: a week.
+const LONGEST: u64 = 7 * 86_400;
+
+/// Parses a time such as `90s`, `10m` or `1h30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = duration_of(text).filter(|time| time.as_secs() <= LONGEST);
+    time.ok_or_else(|| "give a time of at most 7 days, for example `10m`".to_string())
+}

@@ -1,0 +1,372 @@
+//! Creates the objects of a test, waits for the agents, and removes everything.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use serde_json::Value;
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+
+use super::member::{Agent, Role};
+use super::objects::{COMPONENT, KINDS, LEASE, RUN, Settings, selector};
+use crate::kube_api::accessors::{has_condition, label, name};
+use crate::kube_api::{Cluster, ClusterError, Collection, Lease, LeaseState, ObjectRef};
+use crate::words::{brief, in_words};
+
+/// The number of requests at the same time.
+const AT_ONCE: usize = 16;
+/// The pause between two looks at the Pods.
+const PAUSE: Duration = Duration::from_millis(300);
+/// The time after the last renewal during which no other test starts in the namespace.
+const LEASE_DURATION: Duration = Duration::from_secs(20);
+/// The time for the removal of Pods, which get one second to end.
+const REMOVAL: Duration = Duration::from_mins(2);
+
+/// Why a test could not start, or could not be removed.
+#[derive(Debug, Error)]
+pub enum DeploymentError {
+    /// A request to the API failed.
+    #[error(transparent)]
+    Api(#[from] ClusterError),
+    /// Admission, a policy or a missing permission would reject an object of the test. Nothing was created.
+    #[error("the cluster would not accept the {what} of the test: {reason}")]
+    Rejected {
+        /// The kind of the object, and for Pods their role.
+        what: String,
+        /// The message of the API server.
+        reason: String,
+    },
+    /// Another process tests the network.
+    #[error("another network test runs in the namespace `{namespace}`: {holder}")]
+    Busy {
+        /// The namespace.
+        namespace: String,
+        /// Who holds the Lease.
+        holder: String,
+    },
+    /// No node can be tested.
+    #[error("no node matches: the test needs a Linux node")]
+    NoNodes,
+    /// Some objects still exist.
+    #[error("after {waited}, these objects still exist in `{namespace}`: {left}")]
+    NotRemoved {
+        /// The namespace.
+        namespace: String,
+        /// The time.
+        waited: String,
+        /// The objects.
+        left: String,
+    },
+}
+
+/// What a removal did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Cleaned {
+    /// The number of removed objects, by kind.
+    pub removed: BTreeMap<String, usize>,
+    /// Whether the namespace was removed, too.
+    pub has_removed_namespace: bool,
+}
+
+/// The objects of a test in a cluster.
+pub struct Deployment {
+    cluster: Cluster,
+    settings: Settings,
+    lease: tokio::sync::Mutex<Lease>,
+}
+
+/// How the Pods of a role started.
+pub(super) struct Started {
+    /// The agents by the index of their node.
+    pub(super) agents: BTreeMap<usize, Agent>,
+    /// Why a Pod did not start, by the index of its node.
+    pub(super) faults: BTreeMap<usize, String>,
+    /// The time from the creation until the Pod was ready, by the index of its node.
+    pub(super) times: BTreeMap<usize, Duration>,
+}
+
+impl Deployment {
+    /// Returns the objects of a test, without a request. `holder` tells this process from others.
+    pub fn new(cluster: Cluster, settings: Settings, holder: &str) -> Self {
+        let lease = Lease::new(cluster.clone(), &settings.namespace, LEASE, holder, LEASE_DURATION);
+        Self { cluster, settings, lease: tokio::sync::Mutex::new(lease) }
+    }
+
+    /// Returns the settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Checks with dry runs that the cluster accepts the objects, creates the namespace, takes the Lease, and removes what an earlier
+    /// test left behind. If the cluster would reject an object, nothing remains.
+    pub async fn prepare(&self, first_node: &str) -> Result<(), DeploymentError> {
+        let namespace = self.settings.namespace();
+        let exists = self.cluster.object::<Namespace>(None, &self.settings.namespace).await?.is_some();
+        if !exists {
+            self.cluster.try_create(&namespace).await.map_err(|error| rejected("Namespace", &error))?;
+            self.cluster.create(&namespace).await?;
+        }
+        let tried = self.try_objects(first_node).await;
+        if tried.is_err() && !exists {
+            self.remove_namespace().await?;
+        }
+        tried?;
+        self.take_lease().await?;
+        self.remove_objects(None).await.map(drop)
+    }
+
+    async fn try_objects(&self, node: &str) -> Result<(), DeploymentError> {
+        for role in Role::ALL {
+            let tried = self.cluster.try_create(&self.settings.pod(0, node, role)).await;
+            tried.map_err(|error| rejected(&format!("Pod of the role `{}`", role.name()), &error))?;
+        }
+        for service in self.settings.services() {
+            self.cluster.try_create(&service).await.map_err(|error| rejected("Service", &error))?;
+        }
+        let policy = self.settings.policy("trial", &serde_json::json!({"policyTypes": ["Ingress"]}));
+        let tried = self.cluster.try_create(&policy).await;
+        tried.map(drop).map_err(|error| rejected("NetworkPolicy", &error))
+    }
+
+    /// Takes the Lease; waits for that of a process that was killed.
+    async fn take_lease(&self) -> Result<(), DeploymentError> {
+        let started = Instant::now();
+        loop {
+            match self.lease.lock().await.hold().await? {
+                LeaseState::Ours => return Ok(()),
+                LeaseState::Other { name, .. } if started.elapsed() > LEASE_DURATION.saturating_mul(2) => {
+                    return Err(DeploymentError::Busy {
+                        namespace: self.settings.namespace.clone(),
+                        holder: name,
+                    });
+                }
+                LeaseState::Other { .. } => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// Renews the Lease until the future is dropped.
+    pub async fn keep_lease(&self) {
+        loop {
+            sleep(LEASE_DURATION / 4).await;
+            let _ = self.lease.lock().await.renew().await;
+        }
+    }
+
+    /// Creates the Services, and returns them as they are stored.
+    pub(super) async fn create_services(&self) -> Result<Vec<Value>, DeploymentError> {
+        let mut created = Vec::new();
+        for service in self.settings.services() {
+            created.push(self.cluster.create(&service).await?);
+        }
+        Ok(created)
+    }
+
+    /// Creates a NetworkPolicy.
+    pub(super) async fn create_policy(&self, name: &str, spec: &Value) -> Result<(), ClusterError> {
+        self.cluster.create(&self.settings.policy(name, spec)).await.map(drop)
+    }
+
+    /// Removes a NetworkPolicy.
+    pub(super) async fn remove_policy(&self, name: &str) -> Result<(), ClusterError> {
+        let name = format!("nt-{}-{name}", self.settings.run);
+        let namespace = Some(self.settings.namespace.as_str());
+        self.cluster.delete(&ObjectRef::new("networking.k8s.io/v1", "NetworkPolicy", namespace, &name), None).await
+    }
+
+    /// Creates the Pods of some roles on nodes, and waits until each is ready or the time is over.
+    pub(super) async fn start(
+        &self,
+        nodes: &[String],
+        role: Role,
+        patience: Duration,
+        progress: &(dyn Fn(usize, usize) + Sync),
+    ) -> Result<Started, DeploymentError> {
+        let started = Instant::now();
+        let manifests = nodes.iter().enumerate().map(|(index, node)| self.settings.pod(index, node, role));
+        let created = stream::iter(manifests.map(async |pod| self.cluster.create(&pod).await.map(drop)));
+        created.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        let mut found = Started { agents: BTreeMap::new(), faults: BTreeMap::new(), times: BTreeMap::new() };
+        loop {
+            let pods = self.pods(role).await?;
+            for (index, pod) in nodes.iter().enumerate().filter_map(|(index, _)| {
+                pods.get(&self.settings.pod_name(index, role)).map(|pod| (index, pod))
+            }) {
+                if !found.agents.contains_key(&index)
+                    && let Some(agent) = ready(pod)
+                {
+                    found.agents.insert(index, agent);
+                    found.times.insert(index, started.elapsed());
+                }
+            }
+            progress(found.agents.len(), nodes.len());
+            let is_over = found.agents.len() == nodes.len() || started.elapsed() > patience;
+            if is_over {
+                self.explain(nodes, role, &pods, &mut found).await;
+                return Ok(found);
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn pods(&self, role: Role) -> Result<BTreeMap<String, Pod>, DeploymentError> {
+        let labels = format!("{RUN}={},{}={}", self.settings.run, super::objects::ROLE, role.name());
+        let pods: Vec<Pod> = self.cluster.objects(Some(&self.settings.namespace), Some(&labels)).await?;
+        Ok(pods.into_iter().map(|pod| (name(&pod).to_string(), pod)).collect())
+    }
+
+    /// Finds out why Pods are not ready: from their status, or from the events of the kubelet.
+    async fn explain(&self, nodes: &[String], role: Role, pods: &BTreeMap<String, Pod>, found: &mut Started) {
+        let missing: Vec<usize> =
+            (0..nodes.len()).filter(|index| !found.agents.contains_key(index)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        let events: Vec<Event> =
+            self.cluster.objects(Some(&self.settings.namespace), None).await.unwrap_or_default();
+        for index in missing {
+            let pod_name = self.settings.pod_name(index, role);
+            let from_events = events
+                .iter()
+                .filter(|event| event.involved_object.name.as_deref() == Some(pod_name.as_str()))
+                .filter(|event| event.type_.as_deref() == Some("Warning"))
+                .filter_map(|event| event.message.as_deref())
+                .next_back();
+            let from_status = pods.get(&pod_name).and_then(waiting);
+            let reason = from_events.map(str::to_string).or(from_status);
+            let reason = reason.unwrap_or_else(|| "the kubelet reported nothing about it".to_string());
+            found.faults.insert(index, brief(&reason).into_owned());
+        }
+    }
+
+    /// Removes the objects of this test, and the namespace if a test created it.
+    pub async fn clean(&self) -> Result<Cleaned, DeploymentError> {
+        let cleaned = self.remove_objects(Some(&self.settings.run)).await;
+        self.lease.lock().await.release().await?;
+        let mut cleaned = cleaned?;
+        let namespace = Some(self.settings.namespace.as_str());
+        self.cluster.delete(&ObjectRef::new("coordination.k8s.io/v1", "Lease", namespace, LEASE), None).await?;
+        cleaned.has_removed_namespace = self.remove_namespace().await?;
+        Ok(cleaned)
+    }
+
+    /// Removes everything that network tests left behind in a namespace, and the namespace if a test created it. Fails if a test
+    /// runs there, unless `is_forced`.
+    pub async fn clean_all(cluster: &Cluster, namespace: &str, is_forced: bool) -> Result<Cleaned, DeploymentError> {
+        let settings = Settings {
+            namespace: namespace.to_string(),
+            image: String::new(),
+            pull_secret: None,
+            run: String::new(),
+            token: String::new(),
+            port: 0,
+            host_port: 0,
+            longest: 0,
+        };
+        if cluster.object::<Namespace>(None, namespace).await?.is_none() {
+            return Ok(Cleaned::default());
+        }
+        let deployment = Self::new(cluster.clone(), settings, "clean");
+        if !is_forced && let Some((holder, _)) = deployment.lease.lock().await.holder().await? {
+            return Err(DeploymentError::Busy { namespace: namespace.to_string(), holder });
+        }
+        let mut cleaned = deployment.remove_objects(None).await?;
+        let lease = ObjectRef::new("coordination.k8s.io/v1", "Lease", Some(namespace), LEASE);
+        cluster.delete(&lease, None).await?;
+        cleaned.has_removed_namespace = deployment.remove_namespace().await?;
+        Ok(cleaned)
+    }
+
+    /// Removes the objects of one run or of all runs, and waits until they are gone.
+    async fn remove_objects(&self, run: Option<&str>) -> Result<Cleaned, DeploymentError> {
+        let labels = run.map_or_else(selector, |run| format!("{},{RUN}={run}", selector()));
+        let (mut cleaned, started) = (Cleaned::default(), Instant::now());
+        loop {
+            let mut left = Vec::new();
+            for (api_version, kind) in KINDS.into_iter().filter(|(_, kind)| *kind != "Lease") {
+                let collection = Collection::new(api_version, kind, Some(&self.settings.namespace));
+                for object in self.cluster.list(&collection, Some(&labels)).await? {
+                    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+                    let (name, uid) = (text("/metadata/name"), text("/metadata/uid"));
+                    if text("/metadata/deletionTimestamp").is_empty() {
+                        let object = ObjectRef { collection, name };
+                        self.cluster.delete(&object, Some(uid)).await?;
+                        let removed = cleaned.removed.entry(kind.to_string()).or_default();
+                        *removed = removed.saturating_add(1);
+                    }
+                    left.push(format!("{kind} `{name}`"));
+                }
+            }
+            if left.is_empty() {
+                return Ok(cleaned);
+            }
+            if started.elapsed() > REMOVAL {
+                return Err(DeploymentError::NotRemoved {
+                    namespace: self.settings.namespace.clone(),
+                    waited: in_words(REMOVAL),
+                    left: crate::words::first_few(&left),
+                });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Removes the namespace if a test created it.
+    async fn remove_namespace(&self) -> Result<bool, DeploymentError> {
+        let namespace = &self.settings.namespace;
+        let Some(found) = self.cluster.object::<Namespace>(None, namespace).await? else { return Ok(false) };
+        if label(&found, COMPONENT.0) != Some(COMPONENT.1) {
+            return Ok(false);
+        }
+        let object = ObjectRef::new("v1", "Namespace", None, namespace);
+        self.cluster.delete(&object, found.metadata.uid.as_deref()).await?;
+        let started = Instant::now();
+        while self.cluster.object::<Namespace>(None, namespace).await?.is_some() {
+            if started.elapsed() > REMOVAL {
+                return Err(DeploymentError::NotRemoved {
+                    namespace: namespace.clone(),
+                    waited: in_words(REMOVAL),
+                    left: format!("Namespace `{namespace}`"),
+                });
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(true)
+    }
+}
+
+fn rejected(what: &str, error: &ClusterError) -> DeploymentError {
+    DeploymentError::Rejected { what: what.to_string(), reason: error.to_string() }
+}
+
+/// Returns the agent of a Pod whose container is ready.
+fn ready(pod: &Pod) -> Option<Agent> {
+    let status = pod.status.as_ref()?;
+    let is_ready = status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
+    let addresses: Vec<_> =
+        status.pod_ips.iter().flatten().filter_map(|address| address.ip.parse().ok()).collect();
+    (is_ready && !addresses.is_empty()).then(|| Agent { name: name(pod).to_string(), addresses })
+}
+
+/// Returns why a Pod waits.
+fn waiting(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let states = status.container_statuses.iter().flatten().filter_map(|container| container.state.as_ref());
+    let of_containers = states.filter_map(|state| {
+        let waiting = state.waiting.as_ref()?;
+        Some(format!(
+            "{}: {}",
+            waiting.reason.as_deref().unwrap_or("waiting"),
+            waiting.message.as_deref().unwrap_or("no message")
+        ))
+    });
+    let own = status.message.clone().or_else(|| status.reason.clone());
+    own.or_else(|| of_containers.into_iter().next_back())
+}
+
+/// Returns whether a Node reports that it is ready.
+pub(super) fn is_ready(node: &k8s_openapi::api::core::v1::Node) -> bool {
+    has_condition(node, "Ready")
+}

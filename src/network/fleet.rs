@@ -1,0 +1,188 @@
+//! The agents of a test and the connections to them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+
+use super::cell::{CellKey, Cells, FaultClass, Observation};
+use super::expectation::{Expectation, judged};
+use super::link::AgentLink;
+use super::member::{Member, Role};
+use super::objects::PROGRAM;
+use super::path::Path;
+use super::round::Probe;
+use crate::agent::{Ask, Facts, Seen};
+use crate::kube_api::Cluster;
+
+/// The number of connections that are opened at the same time.
+const AT_ONCE: usize = 32;
+/// The time for the replies of an agent, before the time of its own questions.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The time that one question can take, in the worst case, divided by the number of questions at the same time.
+const PER_QUESTION: Duration = Duration::from_millis(400);
+/// The time for questions about what an agent already knows.
+const AT_HAND: Duration = Duration::from_secs(20);
+
+/// The agents of a test.
+pub(super) struct Fleet {
+    pub(super) members: Vec<Member>,
+    links: BTreeMap<(usize, Role), AgentLink>,
+    /// Why there is no connection to an agent.
+    broken: BTreeMap<(usize, Role), String>,
+}
+
+/// What an agent saw of each probe.
+pub(super) struct Replies(pub(super) Vec<(Probe, Result<Seen, String>)>);
+
+impl Fleet {
+    /// Returns agents to which there are connections.
+    pub(super) fn new(members: Vec<Member>, links: BTreeMap<(usize, Role), AgentLink>) -> Self {
+        Self { members, links, broken: BTreeMap::new() }
+    }
+
+    /// Opens the connections that are missing.
+    pub(super) async fn connect(&mut self, cluster: &Cluster, namespace: &str, port: u16) {
+        let port = port.to_string();
+        let mut wanted = Vec::new();
+        for (index, member) in self.members.iter().enumerate() {
+            for role in Role::ALL {
+                if let Some(agent) = member.agent(role)
+                    && !self.links.contains_key(&(index, role))
+                {
+                    wanted.push(((index, role), agent.name.clone()));
+                }
+            }
+        }
+        let opened = stream::iter(wanted.into_iter().map(async |(at, name)| {
+            let command = [PROGRAM, "agent", "probe", "--name", &name, "--port", &port];
+            let link = cluster.exec(namespace, &name, &command).await.and_then(|mut command| {
+                let (input, output) = command.streams().ok_or("the command has no streams")?;
+                Ok(AgentLink::new(input, output, command))
+            });
+            (at, link)
+        }));
+        let opened: Vec<_> = opened.buffer_unordered(AT_ONCE).collect().await;
+        for (at, link) in opened {
+            match link {
+                Ok(link) => {
+                    self.links.insert(at, link);
+                    self.broken.remove(&at);
+                }
+                Err(reason) => {
+                    self.broken.insert(at, reason);
+                }
+            }
+        }
+    }
+
+    /// Asks every probe, each agent its own ones. An agent that does not reply is disconnected.
+    pub(super) async fn ask(&mut self, probes: Vec<Probe>) -> Replies {
+        let mut by_agent: BTreeMap<(usize, Role), Vec<Probe>> = BTreeMap::new();
+        for probe in probes {
+            by_agent.entry(probe.asker).or_default().push(probe);
+        }
+        let links = &self.links;
+        let asked = by_agent.into_iter().map(async |(at, probes)| {
+            let Some(link) = links.get(&at) else { return (at, probes, Vec::new(), None) };
+            let asks: Vec<Ask> = probes.iter().map(|probe| probe.ask.clone()).collect();
+            let count = u32::try_from(asks.len()).unwrap_or(u32::MAX);
+            let limit = PATIENCE.saturating_add(PER_QUESTION.saturating_mul(count));
+            let (seen, error) = link.ask(&asks, limit).await;
+            (at, probes, seen, error.map(|error| error.to_string()))
+        });
+        let all: Vec<_> = futures_util::future::join_all(asked).await;
+        let mut replies = Vec::new();
+        for (at, probes, seen, error) in all {
+            let reason = error.clone().or_else(|| self.broken.get(&at).cloned());
+            let reason = reason.unwrap_or_else(|| "there is no connection to the agent".to_string());
+            if error.is_some() {
+                self.links.remove(&at);
+                self.broken.insert(at, reason.clone());
+            }
+            let mut seen = seen.into_iter();
+            for probe in probes {
+                let reply = seen.next().flatten().ok_or_else(|| reason.clone());
+                replies.push((probe, reply));
+            }
+        }
+        Replies(replies)
+    }
+
+    /// Returns the connections that broke: for each, its agent's cell and the reason.
+    pub(super) fn record_links(&self, cells: &mut Cells) {
+        for (index, member) in self.members.iter().enumerate() {
+            for role in Role::ALL {
+                let Some(agent) = member.agent(role) else { continue };
+                let key = CellKey {
+                    path: Path::Agent,
+                    from: member.node.as_str().into(),
+                    to: agent.name.as_str().into(),
+                    variant: role.name().into(),
+                };
+                let (seen, fault) = match self.broken.get(&(index, role)) {
+                    Some(reason) => (reason.clone(), Some(FaultClass::Broken)),
+                    None => ("it reports".to_string(), None),
+                };
+                let tried = format!("`kubectl exec` into Pod `{}`", agent.name);
+                cells.record(key, Observation { tried, seen, fault });
+            }
+        }
+    }
+
+    /// Asks all receivers of series how many datagrams arrived, by the key of the series.
+    pub(super) async fn received(&self, replies: &Replies) -> HashMap<u64, u16> {
+        let mut by_receiver: BTreeMap<(usize, Role), Vec<u64>> = BTreeMap::new();
+        for (probe, _) in &replies.0 {
+            if let Expectation::Series { receiver, key, .. } = &probe.expectation {
+                by_receiver.entry(*receiver).or_default().push(*key);
+            }
+        }
+        let asked = by_receiver.into_iter().map(async |(at, keys)| {
+            let Some(link) = self.links.get(&at) else { return Vec::new() };
+            let asks: Vec<Ask> = keys.iter().map(|key| Ask::Received { key: *key }).collect();
+            let (seen, _) = link.ask(&asks, AT_HAND).await;
+            let counts = keys.into_iter().zip(seen).filter_map(|(key, seen)| match seen {
+                Some(Seen::Received { datagrams, .. }) => Some((key, datagrams)),
+                _ => None,
+            });
+            counts.collect()
+        });
+        futures_util::future::join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    /// Returns the counters of the agents with a role, by the index of their node.
+    pub(super) async fn facts(&self, role: Role) -> BTreeMap<usize, Facts> {
+        let asked = self.links.iter().filter(|((_, of), _)| *of == role).map(async |((index, _), link)| {
+            let (seen, _) = link.ask(&[Ask::Facts], AT_HAND).await;
+            match seen.into_iter().next().flatten() {
+                Some(Seen::Facts(facts)) => Some((*index, *facts)),
+                _ => None,
+            }
+        });
+        futures_util::future::join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    /// Judges the replies, and records them.
+    pub(super) fn record(&self, replies: Replies, received: &HashMap<u64, u16>, cells: &mut Cells) {
+        for (probe, seen) in replies.0 {
+            let Probe { key, expectation, tried, .. } = probe;
+            let seen = match seen {
+                Ok(seen) => seen,
+                Err(reason) => {
+                    cells.record_untested(key, &reason);
+                    continue;
+                }
+            };
+            match (&expectation, &seen) {
+                (Expectation::Series { key: series, .. }, Seen::Echoes { sent, answered, .. }) => {
+                    let arrived = received.get(series).copied();
+                    let lost = u64::from(sent.saturating_sub(*answered));
+                    let observation = judged(&expectation, &seen, arrived, &self.members, &tried);
+                    cells.record_series(key, (u64::from(*sent), lost), |_, _| observation);
+                }
+                _ => cells.record(key, judged(&expectation, &seen, None, &self.members, &tried)),
+            }
+        }
+    }
+}

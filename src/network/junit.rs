@@ -1,0 +1,55 @@
+//! A result as JUnit XML: a test case for each path, from each node.
+
+use std::fmt::Write as _;
+
+use super::cell::Verdict;
+use super::run::Result;
+
+/// Returns the content of the file. Paths that are not new, according to `is_known`, are skipped tests.
+pub fn file(result: &Result, is_known: impl Fn(&super::cell::CellKey) -> bool) -> String {
+    let of = |verdict| result.cells().filter(move |(_, cell)| cell.verdict() == verdict);
+    let failures = of(Verdict::Failed).filter(|(key, _)| !is_known(key)).count();
+    let skipped = of(Verdict::NotTested).count().saturating_add(of(Verdict::Failed).filter(|(key, _)| is_known(key)).count());
+    let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "<testsuite name=\"netsurgeon network test\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">",
+        result.paths.len(),
+    );
+    for (key, cell) in result.cells() {
+        let name = escape(&format!("{} to {} {}", key.from, key.to, key.variant));
+        let _ = write!(text, "  <testcase classname=\"{}\" name=\"{}\">", key.path, name.trim());
+        let last = cell.last.as_ref();
+        let (tried, seen) = last.map_or(("", ""), |last| (last.tried.as_str(), last.seen.as_str()));
+        let _ = match cell.verdict() {
+            Verdict::Passed => Ok(()),
+            Verdict::Failed if is_known(key) => {
+                write!(text, "<skipped message=\"failed in the baseline, too: {}\"/>", escape(seen))
+            }
+            Verdict::Failed => write!(text, "<failure message=\"{}\">{}</failure>", escape(seen), escape(tried)),
+            Verdict::NotTested => {
+                write!(text, "<skipped message=\"{}\"/>", escape(cell.not_tested.as_deref().unwrap_or_default()))
+            }
+        };
+        text.push_str("</testcase>\n");
+    }
+    text.push_str("</testsuite>\n");
+    text
+}
+
+/// Escapes a text for XML, and replaces control characters.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            control if control.is_control() => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}

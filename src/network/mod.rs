@@ -1,0 +1,49 @@
+//! Tests the network of a cluster, pair by pair and path by path, with agents on every node.
+//!
+//! ```text
+//! member      a node, and the agents on it
+//! objects     the manifests of the test: Pods, Services, policies
+//! deployment  creates them, waits for the agents, and removes everything
+//! link        the connection to one agent
+//! round       which questions each agent gets: the matrix, or a part of it in a large cluster
+//! expectation compares what an agent saw with what must be
+//! cell        what is known about one path: rounds, faults, lost packets
+//! cause       the likely cause of the failed cells, and its remedy
+//! baseline    an earlier result: which faults are new
+//! run         a whole test
+//! picture     the result as SVG; junit, metrics: for other programs
+//! ```
+//!
+//! The probes are those of `netsurgeon network test --help`. Each uses a new source port, because a connection keeps the address
+//! translation that its first packet got.
+
+pub mod baseline;
+pub mod cause;
+pub mod cell;
+mod counters;
+mod deployment;
+mod expectation;
+mod fleet;
+mod junit;
+mod link;
+mod member;
+mod metrics;
+mod node_object;
+pub mod objects;
+pub mod path;
+mod picture;
+mod policy;
+mod round;
+mod run;
+mod targets;
+
+pub use deployment::{Cleaned, Deployment, DeploymentError};
+pub use junit::file as junit_file;
+pub use link::{AgentLink, LinkError};
+pub use member::{Agent, Member, Role};
+pub use metrics::text as metrics_text;
+pub use objects::Settings;
+pub use path::Path;
+pub use picture::svg;
+pub use round::{Schedule, rounds_to_cover};
+pub use run::{PathResult, Progress, Result as TestResult, Test, simulate};

@@ -1,0 +1,38 @@
+//! Conditions and taints of a Node that concern its network.
+
+use k8s_openapi::api::core::v1::Node;
+
+use super::cell::{CellKey, Cells, FaultClass, Observation};
+use super::path::Path;
+
+/// The condition of a node whose network is not configured, which network plug-ins and route controllers set
+/// (`NodeNetworkUnavailable`, k8s.io/api/core/v1, v0.37.2).
+const UNAVAILABLE: &str = "NetworkUnavailable";
+/// Taints that network plug-ins or the node controller set while a node has no network.
+const TAINTS: [&str; 3] =
+    ["node.kubernetes.io/network-unavailable", "node.cilium.io/agent-not-ready", "node.kubernetes.io/not-ready"];
+
+/// Records whether the Node has a condition or a taint that keeps Pods away because of the network.
+pub(super) fn observed(node: &Node, name: &str, cells: &mut Cells) {
+    let mut found = Vec::new();
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    for condition in conditions.filter(|one| one.type_ == UNAVAILABLE && one.status == "True") {
+        let reason = condition.reason.as_deref().unwrap_or("no reason");
+        let text = condition.message.as_deref().unwrap_or_default();
+        found.push(format!("the condition `{UNAVAILABLE}` is True, reason `{reason}`: {text}"));
+    }
+    if !super::deployment::is_ready(node) {
+        found.push("the Node is not ready".to_string());
+    }
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    for taint in taints.filter(|taint| TAINTS.contains(&taint.key.as_str())) {
+        found.push(format!("the taint `{}:{}`", taint.key, taint.effect));
+    }
+    let (seen, fault) = if found.is_empty() {
+        ("neither a condition nor a taint".to_string(), None)
+    } else {
+        (found.join("; "), Some(FaultClass::Condition))
+    };
+    let key = CellKey { path: Path::NodeObject, from: name.into(), to: "".into(), variant: "".into() };
+    cells.record(key, Observation { tried: format!("`kubectl get node {name}`"), seen, fault });
+}
