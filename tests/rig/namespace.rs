@@ -55,6 +55,13 @@ impl Namespace {
         Self { handle: Arc::new(handle), purpose: "current".to_owned() }
     }
 
+    /// Returns the namespace of a process. `purpose` names it in messages.
+    pub fn of_process(process: u32, purpose: &str) -> Self {
+        let handle = File::open(format!("/proc/{process}/ns/net"));
+        let handle = handle.unwrap_or_else(|error| panic!("the namespace of `{purpose}`: {error}"));
+        Self { handle: Arc::new(handle), purpose: purpose.to_owned() }
+    }
+
     /// Moves the calling thread into the namespace, and with it every thread and child that it starts later.
     pub fn enter(&self) {
         move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network))
@@ -173,9 +180,13 @@ impl Drop for Worker {
 /// Removes the names of runs that were killed between the creation and the removal of a name. A process creates its first
 /// namespace after this, so a name with its own id belongs to an earlier process with the same id.
 pub fn remove_leftovers(own: u32) {
-    let Ok(names) = std::fs::read_dir(NAMES) else { return };
+    let Ok(names) = std::fs::read_dir(NAMES) else {
+        return;
+    };
     for name in names.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()) {
-        let Some(rest) = name.strip_prefix(PREFIX) else { continue };
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
         let process = rest.split('-').next().unwrap_or_default();
         let is_gone = !Path::new("/proc").join(process).exists();
         if is_gone || process == own.to_string() {

@@ -243,7 +243,9 @@ pub async fn wait_until<T>(
     loop {
         match probe().await {
             Ok(value) => return value,
-            Err(seen) if Instant::now() >= end => panic!("not within {deadline:?}: {what}; last: {seen}"),
+            Err(seen) if Instant::now() >= end => {
+                panic!("not within {deadline:?}: {what}; last: {seen}")
+            }
             Err(_) => tokio::time::sleep(POLL).await,
         }
     }

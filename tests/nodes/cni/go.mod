@@ -1,3 +1,4 @@
+// Builds the CNI plug-ins that the rig uses: `make rig` runs `go build` on their packages.
 module netsurgeon.dev/tests/nodes/cni
 
 go 1.26.8

@@ -1,3 +1,4 @@
+// Builds containerd, its shim for runc, and its client: `make rig` runs `go build` on their packages.
 module netsurgeon.dev/tests/nodes/containerd
 
 go 1.26.6

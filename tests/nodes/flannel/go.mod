@@ -1,3 +1,4 @@
+// Downloads flannel; `make rig` builds it in a copy of its module, which has its own list of dependencies.
 module netsurgeon.dev/tests/nodes/flannel
 
 go 1.26.0

@@ -1,3 +1,4 @@
+// Builds kube-router, of which the rig uses the NetworkPolicies: `make rig` runs `go build` on its package.
 module netsurgeon.dev/tests/nodes/kuberouter
 
 go 1.26.0
