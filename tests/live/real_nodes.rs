@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::rig::cluster::{Cluster, ClusterOptions};
-use super::rig::echo::{PORT, serve};
+use super::rig::echo::{ONCE, PORT, serve};
 use super::rig::image::{AGENT, PAUSE};
 use super::rig::pod_network::{PodNetwork, start_policies};
 use super::rig::probe::ask_once;
@@ -67,6 +69,7 @@ async fn pods_run_on_real_nodes_with_a_bridge() {
     let (code, log) = cluster.ask("/api/v1/namespaces/default/pods/once/log").await.unwrap();
     assert!(code == 200 && log.starts_with(&version), "{code} {log}");
 
+    forwarded_port_reaches_its_pod(&cluster, &nodes, &pods).await;
     host_port_reaches_its_pod(&cluster, &nodes).await;
     names_resolve_in_pods(&cluster, &nodes, &pods).await;
 
@@ -77,6 +80,17 @@ async fn pods_run_on_real_nodes_with_a_bridge() {
     nodes[1].start_kubelet().await;
     wait_until("the kubelet knows its Pods again", DEADLINE, print_version).await;
     cluster.delete_and_wait("/api/v1/namespaces/default/pods/pod-2").await;
+}
+
+async fn forwarded_port_reaches_its_pod(cluster: &Cluster, nodes: &RealNodes, pods: &[Value; 2]) {
+    let _server = serve(&nodes[0].namespace_of(&pods[0]), "forwarded");
+    let api: kube::Api<Pod> = kube::Api::namespaced(cluster.api.client(), "default");
+    let mut forwarder = api.portforward("pod-1", &[PORT]).await.unwrap();
+    let mut stream = forwarder.take_stream(PORT).unwrap();
+    stream.write_all(&[ONCE]).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "127.0.0.1 forwarded\n");
 }
 
 async fn host_port_reaches_its_pod(cluster: &Cluster, nodes: &RealNodes) {

@@ -215,9 +215,7 @@ impl ApiGate {
 async fn serve(connection: TcpStream, client: Client, troubles: &Troubles) {
     let mut connection = BufReader::new(connection);
     while let Some(asked) = read(&mut connection).await {
-        let Some((code, body)) = answer(asked, &client, troubles).await else {
-            return;
-        };
+        let Some((code, body)) = answer(asked, &client, troubles).await else { return };
         let head = format!(
             "HTTP/1.1 {code} status\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
@@ -242,9 +240,7 @@ async fn read(connection: &mut BufReader<TcpStream>) -> Option<Asked> {
     loop {
         let mut header = String::new();
         connection.read_line(&mut header).await.ok()?;
-        let Some((name, value)) = header.trim_end().split_once(": ") else {
-            break;
-        };
+        let Some((name, value)) = header.trim_end().split_once(": ") else { break };
         match name.to_ascii_lowercase().as_str() {
             "content-length" => length = value.parse().expect("a length"),
             "content-type" => content_type = value.to_string(),

@@ -333,9 +333,7 @@ impl Etcd {
     }
 
     async fn enable_users(&mut self) {
-        let Some(password) = self.options.root_password.clone() else {
-            return;
-        };
+        let Some(password) = self.options.root_password.clone() else { return };
         let mut client = self.client().await;
         client.user_add("root", password, None).await.expect("the user can be created");
         client.role_add("root").await.expect("the role can be created");

@@ -46,8 +46,10 @@ struct Image {
 pub fn archive() -> &'static Path {
     static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
     ARCHIVE.get_or_init(|| {
-        let program = option_env!("CARGO_BIN_EXE_netsurgeon").expect("cargo names it in tests");
-        let folder = option_env!("CARGO_TARGET_TMPDIR").expect("cargo names it in tests");
+        let (program, folder) = (option_env!("CARGO_BIN_EXE_netsurgeon"), option_env!("CARGO_TARGET_TMPDIR"));
+        let (Some(program), Some(folder)) = (program, folder) else {
+            panic!("cargo names both for tests only")
+        };
         written(Path::new(program), Path::new(folder))
     })
 }
@@ -107,11 +109,11 @@ fn bundle(images: &[Image]) -> Vec<u8> {
         let layer = layer(&image.files);
         let (layer_name, config_name) = (format!("{number}.tar"), format!("{number}.json"));
         let config = configuration(image.entrypoint, &hex(&Sha256::digest(&layer)));
-        add(&mut tar, &layer_name, Kind::File(&layer));
-        add(&mut tar, &config_name, Kind::File(config.to_string().as_bytes()));
+        add(&mut tar, &layer_name, &Kind::File(&layer));
+        add(&mut tar, &config_name, &Kind::File(config.to_string().as_bytes()));
         manifest.push(json!({"Config": config_name, "RepoTags": [image.name], "Layers": [layer_name]}));
     }
-    add(&mut tar, "manifest.json", Kind::File(Value::from(manifest).to_string().as_bytes()));
+    add(&mut tar, "manifest.json", &Kind::File(Value::from(manifest).to_string().as_bytes()));
     end(tar)
 }
 
@@ -133,11 +135,11 @@ fn layer(files: &[ImageFile]) -> Vec<u8> {
     let parents = files.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
     let folders: BTreeSet<&Path> = parents.filter(|path| path.parent().is_some()).collect();
     for folder in folders {
-        add(&mut tar, &format!("{}/", folder.display()), Kind::Folder("0000755"));
+        add(&mut tar, &format!("{}/", folder.display()), &Kind::Folder("0000755"));
     }
-    add(&mut tar, "/tmp/", Kind::Folder("0001777"));
+    add(&mut tar, "/tmp/", &Kind::Folder("0001777"));
     for file in files {
-        add(&mut tar, &file.path, Kind::File(&file.content));
+        add(&mut tar, &file.path, &Kind::File(&file.content));
     }
     end(tar)
 }
@@ -150,8 +152,8 @@ enum Kind<'a> {
 }
 
 /// Adds an entry in the format of POSIX (`ustar`).
-fn add(tar: &mut Vec<u8>, path: &str, kind: Kind<'_>) {
-    let (mode, flag, content): (&str, u8, &[u8]) = match kind {
+fn add(tar: &mut Vec<u8>, path: &str, kind: &Kind<'_>) {
+    let (mode, flag, content): (&str, u8, &[u8]) = match *kind {
         Kind::File(content) => ("0000755", b'0', content),
         Kind::Folder(mode) => (mode, b'5', &[]),
     };

@@ -180,7 +180,7 @@ impl Machine {
         words.push(program.display().to_string());
         words.extend(arguments.iter().cloned());
         let name = format!("{name} of {}", self.name);
-        HostProcess { process: Process::start_in(&self.namespace, &name, Path::new("nsenter"), &words, &log) }
+        HostProcess::start(&self.namespace, &name, &words, &log)
     }
 
     /// Returns the network namespace of a Pod by its UID, while the Pod runs.
@@ -229,9 +229,26 @@ impl Drop for Machine {
 /// The rig's child is an `nsenter`, whose own child is the program: a process can only start others in a PID namespace, not enter it.
 pub struct HostProcess {
     process: Process,
+    program: Option<Pid>,
 }
 
 impl HostProcess {
+    fn start(namespace: &Namespace, name: &str, words: &[String], log: &Path) -> Self {
+        let mut process = Process::start_in(namespace, name, Path::new("nsenter"), words, log);
+        let end = Instant::now() + DEADLINE;
+        let mut program = None;
+        while program.is_none() && process.exited().is_none() && Instant::now() < end {
+            program = child_of(process.id());
+            std::thread::yield_now();
+        }
+        Self { process, program }
+    }
+
+    /// Returns the process id of the program, as the rig sees it.
+    pub fn id(&self) -> i32 {
+        self.program.expect("the program was started").as_raw_nonzero().get()
+    }
+
     /// Polls a condition until it holds; see [`Process::ready`].
     pub async fn ready(
         &mut self,
@@ -263,8 +280,8 @@ impl HostProcess {
         self.end();
     }
 
-    fn signal(&self, signal: Signal) {
-        if let Some(program) = child_of(self.process.id()) {
+    fn signal(&mut self, signal: Signal) {
+        if let (Some(program), None) = (self.program, self.process.exited()) {
             // It may have ended meanwhile.
             let _ = kill_process(program, signal);
         }
@@ -355,12 +372,8 @@ fn first_process(cgroup: &Path) -> Option<u32> {
 /// earlier process with the same id.
 pub fn remove_leftovers(own: u32) {
     for path in hierarchies().iter().flat_map(|root| folders(root)) {
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-            continue;
-        };
-        let Some(rest) = name.strip_prefix(PREFIX) else {
-            continue;
-        };
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let Some(rest) = name.strip_prefix(PREFIX) else { continue };
         let process = rest.split('-').next().unwrap_or_default();
         if process == own.to_string() || !Path::new("/proc").join(process).exists() {
             remove_tree(&path);

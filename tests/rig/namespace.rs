@@ -180,13 +180,9 @@ impl Drop for Worker {
 /// Removes the names of runs that were killed between the creation and the removal of a name. A process creates its first
 /// namespace after this, so a name with its own id belongs to an earlier process with the same id.
 pub fn remove_leftovers(own: u32) {
-    let Ok(names) = std::fs::read_dir(NAMES) else {
-        return;
-    };
+    let Ok(names) = std::fs::read_dir(NAMES) else { return };
     for name in names.filter_map(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()) {
-        let Some(rest) = name.strip_prefix(PREFIX) else {
-            continue;
-        };
+        let Some(rest) = name.strip_prefix(PREFIX) else { continue };
         let process = rest.split('-').next().unwrap_or_default();
         let is_gone = !Path::new("/proc").join(process).exists();
         if is_gone || process == own.to_string() {

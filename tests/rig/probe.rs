@@ -296,9 +296,7 @@ async fn hold(target: Target, log: Log, mut gone: watch::Receiver<()>) {
         loop {
             ticks.tick().await;
             // The other attempts record that no connection can be opened.
-            let Ok(Ok(stream)) = timeout(PATIENCE, TcpStream::connect(address)).await else {
-                continue;
-            };
+            let Ok(Ok(stream)) = timeout(PATIENCE, TcpStream::connect(address)).await else { continue };
             log.with(|report| report.targets.entry(target).or_default().long_lived += 1);
             let mut stream = BufReader::new(stream);
             loop {

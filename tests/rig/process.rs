@@ -243,9 +243,7 @@ pub async fn wait_until<T>(
     loop {
         match probe().await {
             Ok(value) => return value,
-            Err(seen) if Instant::now() >= end => {
-                panic!("not within {deadline:?}: {what}; last: {seen}")
-            }
+            Err(seen) if Instant::now() >= end => panic!("not within {deadline:?}: {what}; last: {seen}"),
             Err(_) => tokio::time::sleep(POLL).await,
         }
     }

@@ -43,9 +43,7 @@ impl Relay {
         let server = server.to_string();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let Ok(upstream) = TcpStream::connect(&server) else {
-                    continue;
-                };
+                let Ok(upstream) = TcpStream::connect(&server) else { continue };
                 shared.clients.lock().expect("the lock").push(client.try_clone().expect("a socket's handle"));
                 let (from_client, to_server) = (client.try_clone(), upstream.try_clone());
                 let asked = shared.clone();

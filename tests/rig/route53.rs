@@ -158,9 +158,7 @@ impl Names {
                 ready.send(()).expect("the test waits");
                 loop {
                     let mut bytes = [0; 4096];
-                    let Ok((length, from)) = socket.recv_from(&mut bytes).await else {
-                        return;
-                    };
+                    let Ok((length, from)) = socket.recv_from(&mut bytes).await else { return };
                     let asked = Message::from_vec(&bytes[..length]);
                     let (names, socket) = (names.clone(), socket.clone());
                     tokio::spawn(async move {
@@ -177,9 +175,7 @@ impl Names {
     async fn answer(&self, asked: &Message) -> Message {
         let mut answer = Message::response(asked.metadata.id, OpCode::Query);
         answer.metadata.authoritative = true;
-        let Some(query) = asked.queries.first() else {
-            return answer;
-        };
+        let Some(query) = asked.queries.first() else { return answer };
         answer.add_query(Query::query(query.name().clone(), query.query_type()));
         let name = query.name().to_ascii().to_ascii_lowercase().trim_end_matches('.').to_owned();
         if let Some(at) = self.hosts.get(&name) {

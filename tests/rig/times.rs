@@ -23,9 +23,7 @@ impl Timed {
 
 impl Drop for Timed {
     fn drop(&mut self) {
-        let Some((program, file)) = program_and_file() else {
-            return;
-        };
+        let Some((program, file)) = program_and_file() else { return };
         let seconds = self.began.elapsed().as_secs_f64();
         let line = format!("{program}\t{}\t{}\t{seconds:.1}\n", self.test, self.what);
         // One write at the end of the file: lines of other processes stay whole. A test does not fail because of its time.

@@ -112,9 +112,7 @@ pub fn relay(server: SocketAddr, key: (&str, &str), signs: Signs) -> SocketAddr 
     let signer = signer(key);
     std::thread::spawn(move || {
         for mut client in listener.incoming().map_while(Result::ok) {
-            let Ok(asked) = receive(&mut client) else {
-                continue;
-            };
+            let Ok(asked) = receive(&mut client) else { continue };
             let question = Message::from_vec(&asked).expect("a message");
             let is_transfer = question.queries.iter().any(|query| query.query_type() == RecordType::AXFR);
             let mut upstream = TcpStream::connect(server).expect("a connection");
