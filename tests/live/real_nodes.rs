@@ -142,4 +142,8 @@ async fn pods_reach_each_other_by_flannel_and_obey_policies() {
     .await;
     cluster.api.delete("/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/deny").await;
     wait_until("the policy is lifted", DEADLINE, async || ask_once(&client, target)).await;
+
+    nodes[1].kill();
+    let answer = ask_once(&client, target);
+    assert!(answer.is_err(), "{answer:?}");
 }

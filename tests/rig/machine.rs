@@ -69,6 +69,7 @@ rmdir run/old
 mount --make-rshared /
 hostname "$name"
 echo "$name" >/etc/hostname
+tr -d - </proc/sys/kernel/random/uuid >/etc/machine-id
 touch "$folder/is-ready"
 exec "$program"
 "#;

@@ -115,10 +115,11 @@ impl RealNode {
         self.containerd = Some(containerd::start(&self.host).await);
     }
 
-    /// Ends everything on the node at once, also the Pods, as a power cut does.
+    /// Ends everything on the node at once, also the Pods, and takes it off the network, as a power cut does.
     pub fn kill(&mut self) {
+        self.namespace().ip(&["link set eth0 down"]);
         self.host.kill();
-        self.proxy.stop();
+        self.proxy.kill();
     }
 }
 
