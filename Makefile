@@ -11,6 +11,11 @@ EXTERNAL_DNS_VERSION := 0.23.0
 REGISTRY_VERSION := 3.1.2
 CERT_MANAGER_VERSION := 1.21.2
 PEBBLE_VERSION := 2.10.3
+CONTAINERD_VERSION := 2.4.2
+CNI_PLUGINS_VERSION := 1.10.0
+COREDNS_VERSION := 1.15.0
+FLANNEL_VERSION := 0.28.10
+KUBE_ROUTER_VERSION := 2.1.0
 MOTO_VERSION := $(shell sed -n 's/^moto==\([^ ]*\).*/\1/p' tests/moto/requirements.txt)
 MINISTACK_VERSION := $(shell sed -n 's/^ministack==\([^ ]*\).*/\1/p' tests/ministack/requirements.txt)
 
@@ -31,6 +36,15 @@ REGISTRY := $(RIG)/registry-$(REGISTRY_VERSION)/registry
 CERT_MANAGER := $(RIG)/cert-manager-$(CERT_MANAGER_VERSION)/controller
 PEBBLE := $(RIG)/pebble-$(PEBBLE_VERSION)/pebble
 BIND := $(addprefix $(RIG)/bind9-debian/usr/,sbin/named bin/nsupdate)
+# What runs on the nodes of a test: of the newest version, beside the kube-proxy in its control plane.
+KUBELET := $(RIG)/kubelet-$(firstword $(KUBERNETES_VERSIONS))/node
+CONTAINERD := $(addprefix $(RIG)/containerd-$(CONTAINERD_VERSION)/,containerd containerd-shim-runc-v2 ctr)
+CNI_PLUGINS := $(addprefix $(RIG)/cni-plugins-$(CNI_PLUGINS_VERSION)/,bridge firewall host-local loopback portmap ptp)
+COREDNS := $(RIG)/coredns-$(COREDNS_VERSION)/coredns
+FLANNEL := $(RIG)/flannel-$(FLANNEL_VERSION)/flanneld
+KUBE_ROUTER := $(RIG)/kube-router-$(KUBE_ROUTER_VERSION)/kube-router
+PAUSE := $(RIG)/pause-1/pause
+NODES := $(KUBELET) $(CONTAINERD) $(CNI_PLUGINS) $(COREDNS) $(FLANNEL) $(KUBE_ROUTER) $(PAUSE)
 # Only for `make bench`; the version is that of the newest control plane.
 KUBECTL_VERSION := $(firstword $(KUBERNETES_VERSIONS))
 KUBECTL := $(RIG)/kubectl-$(KUBECTL_VERSION)/kubectl
@@ -162,7 +176,7 @@ fmt: ## format the sources
 fixtures: rig ## create the snapshots in testdata/ again, from real clusters
 	cargo run --locked --example fixtures
 
-rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(CERT_MANAGER) $(PEBBLE) $(REGISTRY) $(MINISTACK) $(MOTO) $(RIG)/etcd-debian/etcd $(BIND) | prerequisites-rig ## build the components that tests run
+rig: $(ETCD) $(CONTROL_PLANES) $(EXTERNAL_DNS) $(CERT_MANAGER) $(PEBBLE) $(REGISTRY) $(MINISTACK) $(MOTO) $(RIG)/etcd-debian/etcd $(BIND) $(NODES) | prerequisites-rig ## build the components that tests run
 
 prerequisites-build prerequisites-rig prerequisites-dist prerequisites-dist-check: prerequisites-%:
 	@tests/prerequisites.sh $*
@@ -210,6 +224,53 @@ $(REGISTRY): | prerequisites-rig
 $(KUBECTL): | prerequisites-rig
 	mkdir -p $(@D)
 	cd tests/kubectl && $(GO_BUILD) -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBECTL_VERSION)" -o $@.new .
+	mv $@.new $@
+
+$(RIG)/kubelet-%/node: | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/controlplane && $(GO_BUILD) -modfile=k8s-$*.mod -ldflags "$(version_flags)" -o $@.new ./node
+	mv $@.new $@
+
+$(CONTAINERD): | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/nodes/containerd && $(GO_BUILD) -tags "no_btrfs no_devmapper no_zfs" -o $@.new \
+		-ldflags "-s -w -X github.com/containerd/containerd/v2/version.Version=v$(CONTAINERD_VERSION)" \
+		github.com/containerd/containerd/v2/cmd/$(@F)
+	mv $@.new $@
+
+# One command: these are small, and share nearly all of their packages.
+$(CNI_PLUGINS) &: | prerequisites-rig
+	rm -rf $(@D).new && mkdir -p $(@D).new
+	cd tests/nodes/cni && $(GO_BUILD) -o $(@D).new/ \
+		-ldflags "-s -w -X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion=v$(CNI_PLUGINS_VERSION)" tool
+	rm -rf $(@D) && mv $(@D).new $(@D)
+
+# Static: it runs in an image that contains nothing else.
+$(COREDNS): | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/nodes/coredns && CGO_ENABLED=0 $(GO_BUILD) -ldflags "-s -w" -o $@.new .
+	mv $@.new $@
+
+# In a copy of its module without two of its backends: the SDK of one is not available to all, and the other needs C.
+$(FLANNEL): | prerequisites-rig
+	rm -rf $(@D).new && mkdir -p $(@D) $(@D).new
+	cd tests/nodes/flannel && GOWORK=off go mod download github.com/flannel-io/flannel && \
+		cp -R --no-preserve=mode "$$(GOWORK=off go list -m -f '{{.Dir}}' github.com/flannel-io/flannel)/." $(@D).new
+	cd $(@D).new && sed -i '/backend\/tencentvpc"$$/d; /backend\/udp"$$/d' main.go && rm -r pkg/backend/tencentvpc pkg/backend/udp
+	cd $(@D).new && CGO_ENABLED=0 $(GO_BUILD) -mod=mod -o $@.new \
+		-ldflags "-s -w -X github.com/flannel-io/flannel/pkg/version.Version=v$(FLANNEL_VERSION)" .
+	rm -rf $(@D).new && mv $@.new $@
+
+$(KUBE_ROUTER): | prerequisites-rig
+	mkdir -p $(@D)
+	cd tests/nodes/kuberouter && $(GO_BUILD) -o $@.new \
+		-ldflags "-s -w -X github.com/cloudnativelabs/kube-router/v2/pkg/version.Version=v$(KUBE_ROUTER_VERSION)" \
+		github.com/cloudnativelabs/kube-router/v2/cmd/kube-router
+	mv $@.new $@
+
+$(PAUSE): | prerequisites-rig
+	mkdir -p $(@D)
+	$(CC) -static -s -Os -Wall -Wextra -Werror -o $@.new tests/nodes/pause.c
 	mv $@.new $@
 
 # pip installs what a package needs before the package, so the program appears last. Not newer than its list: every checkout has

@@ -43,6 +43,7 @@ mod matrix;
 mod other_objects;
 mod outputs;
 mod preflight;
+mod real_nodes;
 mod renumber;
 mod repair;
 mod report;

@@ -1,14 +1,16 @@
 //! The rig's promises about its network: its parts reach each other, the machine sees nothing of it, and nothing is left of it.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::rig::cluster::{Cluster, ClusterOptions, Era};
+use super::rig::machine::{self, Machine};
 use super::rig::namespace::{Namespace, remove_leftovers};
 use super::rig::network::Network;
-use super::rig::process::{Process, wait_until};
+use super::rig::process::wait_until;
+use super::rig::programs;
 use super::rig::proxy::ProxyMode;
 
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -42,12 +44,13 @@ async fn program_reaches_etcd_and_pods_reach_the_api() {
     assert!(Namespace::current().is(&outside), "the thread is back");
 }
 
-/// A run that is killed leaves neither processes nor names.
+/// A run that is killed leaves neither processes nor names, and the next run removes its cgroups.
 #[tokio::test]
 async fn killed_run_leaves_no_process_and_no_name() {
+    let folder = tempfile::tempdir().unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "rig_network::victim", "--nocapture"])
-        .env(VICTIM, "1")
+        .env(VICTIM, folder.path())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -71,19 +74,26 @@ async fn killed_run_leaves_no_process_and_no_name() {
     assert!(Command::new("ip").args(["netns", "add", &name]).status().unwrap().success());
     remove_leftovers(victim.id());
     assert!(!Path::new("/run/netns").join(&name).exists(), "{name} is removed");
+
+    let cgroups = || {
+        let entries = std::fs::read_dir("/sys/fs/cgroup").unwrap().filter_map(Result::ok);
+        let all = entries.map(|entry| entry.path()).chain([PathBuf::from("/sys/fs/cgroup")]);
+        all.filter(|root| root.join(format!("netsurgeon-{}-0-node-1", victim.id())).exists()).count()
+    };
+    assert_ne!(cgroups(), 0, "the victim had cgroups");
+    machine::remove_leftovers(victim.id());
+    assert_eq!(cgroups(), 0);
 }
 
 /// [`killed_run_leaves_no_process_and_no_name`] starts this in its own process; otherwise it does nothing.
 #[tokio::test]
 async fn victim() {
-    if std::env::var_os(VICTIM).is_none() {
-        return;
-    }
+    let Some(folder) = std::env::var_os(VICTIM) else { return };
     let network = Network::enter(1);
     let node = network.add_node(&[]);
+    let host = Machine::start(&node.name, node.namespace(), Path::new(&folder), &[programs::folder()]).await;
     let arguments = ["infinity".to_owned()];
-    let nowhere = Path::new("/dev/null");
-    let child = Process::start_in(node.namespace(), "sleep", Path::new("sleep"), &arguments, nowhere);
+    let child = host.start_process("sleep", Path::new("sleep"), &arguments);
     println!("child {}", child.id());
     std::future::pending::<()>().await;
 }

@@ -78,6 +78,16 @@ pub struct ClusterOptions {
     /// How many nodes there are. With nodes, the cluster is in a network of namespaces, which the thread that starts it enters;
     /// see [`super::network`].
     pub nodes: u8,
+    pub node_kind: NodeKind,
+}
+
+/// What the nodes of a cluster are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    /// Network namespaces; the rig writes the objects of Nodes and Pods.
+    Simulated,
+    /// Hosts for kubelets: see [`Cluster::start_real_nodes`].
+    Real,
 }
 
 impl ClusterOptions {
@@ -96,7 +106,13 @@ impl ClusterOptions {
             workload_controllers: false,
             api_server_flags: Vec::new(),
             nodes: 0,
+            node_kind: NodeKind::Simulated,
         }
+    }
+
+    /// The same on so many hosts for [`Cluster::start_real_nodes`], with all controllers.
+    pub fn with_real_nodes(nodes: u8) -> Self {
+        Self { nodes, node_kind: NodeKind::Real, ..Self::new(Era::Objects) }
     }
 }
 
@@ -176,7 +192,13 @@ impl Cluster {
         }
         cluster.wait_for_bootstrap().await;
         for _ in 0..cluster.options.nodes {
-            cluster.add_node().await;
+            match cluster.options.node_kind {
+                NodeKind::Simulated => cluster.add_node().await,
+                NodeKind::Real => {
+                    let host = cluster.network().add_host(&cluster.nodes);
+                    cluster.nodes.push(host);
+                }
+            }
         }
         cluster
     }
@@ -201,6 +223,11 @@ impl Cluster {
     /// Returns the version of its components.
     pub fn version(&self) -> KubernetesVersion {
         self.options.era.version()
+    }
+
+    /// Returns the Service CIDRs, comma-separated.
+    pub fn service_cidrs(&self) -> &str {
+        &self.options.service_cidrs
     }
 
     /// Returns the address families of its Services in order, 0 for IPv4 and 1 for IPv6.
@@ -378,6 +405,7 @@ impl Cluster {
             kubeconfig: own.unwrap_or_else(|| self.kubeconfig.clone()),
             as_themselves,
             of_workloads: self.options.workload_controllers,
+            all: self.options.node_kind == NodeKind::Real,
             service_account_key: &self.credentials.service_account.key,
             authority: &self.credentials.authority.certificate,
             service_cidrs: &self.options.service_cidrs,
@@ -436,6 +464,9 @@ fn server_options(
     }
     let file = format!("apiserver-{number}");
     let mut flags = options.era.flags();
+    if options.node_kind == NodeKind::Real {
+        flags.extend(kubelet_flags(credentials, workspace));
+    }
     flags.extend(options.api_server_flags.iter().cloned());
     ApiServerOptions {
         version: options.era.version(),
@@ -450,6 +481,26 @@ fn server_options(
         service_account: credentials.service_account.clone(),
         log: workspace.join(&format!("{file}.log")),
     }
+}
+
+/// What an API server needs to accept kubelets, and to connect to them for the logs of Pods and for `exec`.
+fn kubelet_flags(credentials: &Credentials, workspace: &Workspace) -> Vec<String> {
+    let file = "apiserver-kubelet-client";
+    let pair = credentials.authority.issue(
+        workspace,
+        file,
+        "kube-apiserver-kubelet-client",
+        Some("system:masters"),
+        &[],
+    );
+    vec![
+        "--authorization-mode=Node".to_owned(),
+        "--enable-admission-plugins=NodeRestriction".to_owned(),
+        "--kubelet-preferred-address-types=InternalIP".to_owned(),
+        format!("--kubelet-certificate-authority={}", credentials.authority.certificate.display()),
+        format!("--kubelet-client-certificate={}", pair.certificate.display()),
+        format!("--kubelet-client-key={}", pair.key.display()),
+    ]
 }
 
 fn etcd_flags(etcd: &Etcd) -> Vec<String> {

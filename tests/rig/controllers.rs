@@ -51,6 +51,8 @@ pub struct ControllerOptions<'a> {
     pub as_themselves: bool,
     /// Whether the controllers of workloads run.
     pub of_workloads: bool,
+    /// Whether all that are on by default run, instead of these: there are real nodes.
+    pub all: bool,
     /// The manifest with their command, if they are a static Pod.
     pub manifest: Option<&'a Path>,
     pub log: PathBuf,
@@ -64,7 +66,7 @@ impl ControllerOptions<'_> {
         }
         let more: &[&str] = if self.as_themselves { &MORE_CONTROLLERS } else { &[] };
         let workloads: &[&str] = if self.of_workloads { &WORKLOAD_CONTROLLERS } else { &[] };
-        let controllers = [&CONTROLLERS[..], more, workloads].concat();
+        let controllers = if self.all { vec!["*"] } else { [&CONTROLLERS[..], more, workloads].concat() };
         let mut command = vec![
             "kube-controller-manager".to_owned(),
             format!("--kubeconfig={}", self.kubeconfig.display()),

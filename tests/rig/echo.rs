@@ -35,6 +35,8 @@ pub fn serve(namespace: &Namespace, name: &str) -> Worker {
     let worker = namespace.work(&format!("echo {name}"), async move |mut stopped| {
         let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT);
         let listener = TcpSocket::new_v6().and_then(|socket| {
+            // The server may be started again, while connections of the previous one wait for their end.
+            socket.set_reuseaddr(true)?;
             socket.bind(any)?;
             socket.listen(BACKLOG)
         });

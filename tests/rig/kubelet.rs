@@ -10,7 +10,7 @@ use super::cluster::Cluster;
 use super::process::Process;
 
 /// The port at which API servers reach kubelets (`KubeletPort`, `pkg/cluster/ports/ports.go`, v1.36.3).
-const PORT: u16 = 10250;
+pub const PORT: u16 = 10250;
 
 /// A kubelet. Killed on drop.
 pub struct Kubelet {

@@ -55,6 +55,13 @@ impl Namespace {
         Self { handle: Arc::new(handle), purpose: "current".to_owned() }
     }
 
+    /// Returns the namespace of a process. `purpose` names it in messages.
+    pub fn of_process(process: u32, purpose: &str) -> Self {
+        let handle = File::open(format!("/proc/{process}/ns/net"));
+        let handle = handle.unwrap_or_else(|error| panic!("the namespace of `{purpose}`: {error}"));
+        Self { handle: Arc::new(handle), purpose: purpose.to_owned() }
+    }
+
     /// Moves the calling thread into the namespace, and with it every thread and child that it starts later.
     pub fn enter(&self) {
         move_into_link_name_space(self.handle.as_fd(), Some(LinkNameSpaceType::Network))

@@ -62,8 +62,32 @@ impl Network {
         &self.hub
     }
 
-    /// Adds one more node to the network; `others` are the existing nodes.
+    /// Adds one more node to the network, with a bridge for its Pods; `others` are the existing nodes.
     pub fn add_node(&self, others: &[Node]) -> Node {
+        let node = self.add_host(others);
+        let [bridge, bridge6] = node.pod_addresses(1);
+        node.namespace.ip(&[
+            "link add cni0 type bridge".to_owned(),
+            "link set cni0 up".to_owned(),
+            format!("address add {bridge}/24 dev cni0"),
+            format!("address add {bridge6}/64 dev cni0 nodad"),
+        ]);
+        node.namespace.sysctl("ipv4/conf/cni0/send_redirects", "0");
+        self.route_pods(&node, others);
+        node
+    }
+
+    /// Adds the routes between the Pods of a node and the hub, and the Pods of the other nodes.
+    pub fn route_pods(&self, node: &Node, others: &[Node]) {
+        self.hub.ip(&node.routes());
+        for other in others {
+            other.namespace.ip(&node.routes());
+            node.namespace.ip(&other.routes());
+        }
+    }
+
+    /// Adds one more node to the network, without anything for its Pods.
+    pub fn add_host(&self, others: &[Node]) -> Node {
         let number = u8::try_from(others.len() + 1).expect("few nodes");
         let name = format!("node-{number}");
         let node = Node { namespace: Namespace::create(&name), name, number, pods: Mutex::new(1) };
@@ -77,24 +101,13 @@ impl Network {
         // A Pod that gets a redirect would bypass the node's rules.
         node.namespace.sysctl("ipv4/conf/all/send_redirects", "0");
         let [address, address6] = node.addresses();
-        let [bridge, bridge6] = node.pod_addresses(1);
         node.namespace.ip(&[
             "link set eth0 up".to_owned(),
             format!("address add {address}/24 dev eth0"),
             format!("address add {address6}/64 dev eth0 nodad"),
             format!("route add default via {}", gateway()),
             "route add default via 2001:db8::1".to_owned(),
-            "link add cni0 type bridge".to_owned(),
-            "link set cni0 up".to_owned(),
-            format!("address add {bridge}/24 dev cni0"),
-            format!("address add {bridge6}/64 dev cni0 nodad"),
         ]);
-        node.namespace.sysctl("ipv4/conf/cni0/send_redirects", "0");
-        self.hub.ip(&node.routes());
-        for other in others {
-            other.namespace.ip(&node.routes());
-            node.namespace.ip(&other.routes());
-        }
         node
     }
 }

@@ -130,12 +130,9 @@ impl Cluster {
         self.api.create_service("default", name, spec).await
     }
 
-    /// Creates the Node object of a node, and sets it ready.
-    pub(super) async fn create_node_object(&self, node: &Node) {
-        let of_family = |both: [String; 2]| -> Vec<String> {
-            self.families().iter().map(|family| both[*family].clone()).collect()
-        };
-        let ranges = of_family(node.pod_cidrs());
+    /// Creates the Node object of a node, with the ranges of its Pods; its kubelet adds the status.
+    pub(super) async fn create_node_without_status(&self, node: &Node) -> String {
+        let ranges = self.of_families(&node.pod_cidrs());
         let object = json!({
             "apiVersion": "v1",
             "kind": "Node",
@@ -144,7 +141,18 @@ impl Cluster {
             "spec": {"podCIDR": ranges[0], "podCIDRs": ranges},
         });
         self.api.create(&object).await;
-        let addresses = of_family(node.addresses().map(|address| address.to_string()));
+        super::api::object_path(&object)
+    }
+
+    /// Returns those of two values, IPv4 and IPv6, that the cluster's Services have, in their order.
+    pub(super) fn of_families(&self, both: &[String; 2]) -> Vec<String> {
+        self.families().iter().map(|family| both[*family].clone()).collect()
+    }
+
+    /// Creates the Node object of a node, and sets it ready.
+    pub(super) async fn create_node_object(&self, node: &Node) {
+        let path = self.create_node_without_status(node).await;
+        let addresses = self.of_families(&node.addresses().map(|address| address.to_string()));
         let addresses: Vec<_> =
             addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
         let conditions = json!([{"type": "Ready", "status": "True"}]);
@@ -154,7 +162,6 @@ impl Cluster {
             "operatingSystem": "linux", "architecture": "amd64",
         });
         let status = json!({"addresses": addresses, "conditions": conditions, "nodeInfo": info});
-        let path = format!("{}/status", super::api::object_path(&object));
-        self.api.merge(&path, &json!({"status": status})).await;
+        self.api.merge(&format!("{path}/status"), &json!({"status": status})).await;
     }
 }

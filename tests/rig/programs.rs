@@ -27,6 +27,24 @@ pub const PEBBLE_VERSION: &str = "2.10.3";
 /// The version of kubectl that `make bench` builds: that of the newest control plane.
 pub const KUBECTL_VERSION: &str = "1.37.2";
 
+/// The version of Kubernetes whose kubelet and scheduler `make rig` builds: that of the newest control plane.
+pub const KUBELET_VERSION: &str = "1.37.2";
+
+/// The version of containerd that `make rig` builds.
+pub const CONTAINERD_VERSION: &str = "2.4.2";
+
+/// The version of the CNI plug-ins that `make rig` builds.
+pub const CNI_PLUGINS_VERSION: &str = "1.10.0";
+
+/// The version of CoreDNS that `make rig` builds.
+pub const COREDNS_VERSION: &str = "1.15.0";
+
+/// The version of flannel that `make rig` builds.
+pub const FLANNEL_VERSION: &str = "0.28.10";
+
+/// The version of kube-router that `make rig` builds.
+pub const KUBE_ROUTER_VERSION: &str = "2.1.0";
+
 /// Returns the folder of the built programs.
 pub fn folder() -> PathBuf {
     match std::env::var_os("NETSURGEON_RIG") {
@@ -103,4 +121,41 @@ pub fn pebble() -> PathBuf {
 /// Returns kubectl, as `make bench` builds it.
 pub fn kubectl() -> PathBuf {
     built(&format!("kubectl-{KUBECTL_VERSION}/kubectl"))
+}
+
+/// Returns the multi-call program of kubelet and kube-scheduler, as `make rig` builds it.
+pub fn kubelet() -> PathBuf {
+    built(&format!("kubelet-{KUBELET_VERSION}/node"))
+}
+
+/// Returns a program of containerd: `containerd` or `ctr`. The shim is beside them.
+pub fn containerd(program: &str) -> PathBuf {
+    built(&format!("containerd-{CONTAINERD_VERSION}/{program}"))
+}
+
+/// Returns the folder of the CNI plug-ins, as `make rig` builds them.
+pub fn cni_plugins() -> PathBuf {
+    let folder = folder().join(format!("cni-plugins-{CNI_PLUGINS_VERSION}"));
+    built(&format!("cni-plugins-{CNI_PLUGINS_VERSION}/bridge"));
+    folder
+}
+
+/// Returns CoreDNS, as `make rig` builds it: a static program.
+pub fn coredns() -> PathBuf {
+    built(&format!("coredns-{COREDNS_VERSION}/coredns"))
+}
+
+/// Returns flannel's daemon, as `make rig` builds it.
+pub fn flannel() -> PathBuf {
+    built(&format!("flannel-{FLANNEL_VERSION}/flanneld"))
+}
+
+/// Returns kube-router, as `make rig` builds it.
+pub fn kube_router() -> PathBuf {
+    built(&format!("kube-router-{KUBE_ROUTER_VERSION}/kube-router"))
+}
+
+/// Returns the program that keeps namespaces and does nothing, as `make rig` builds it: a static one.
+pub fn pause() -> PathBuf {
+    built("pause-1/pause")
 }

@@ -99,6 +99,11 @@ impl KubeProxy {
         self.process = None;
     }
 
+    /// Kills it (SIGKILL). Its rules stay.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
     /// Starts it again, and waits until it is healthy, which it reports before its first sync.
     pub async fn start_again(&mut self) {
         assert!(self.process.is_none(), "the kube-proxy is still running");
