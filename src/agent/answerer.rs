@@ -89,10 +89,7 @@ pub(super) async fn send(
 }
 
 /// Receives so many bytes.
-pub(super) async fn take(
-    stream: &mut (impl tokio::io::AsyncRead + Unpin),
-    mut bytes: u32,
-) -> io::Result<()> {
+pub(super) async fn take(stream: &mut (impl tokio::io::AsyncRead + Unpin), mut bytes: u32) -> io::Result<()> {
     let mut part = vec![0; PART];
     while bytes > 0 {
         let size = usize::try_from(bytes).unwrap_or(PART).min(PART);

@@ -38,8 +38,7 @@ impl Head {
         let (token, rest) = rest.split_first_chunk()?;
         let (key, rest) = rest.split_first_chunk()?;
         let (number, rest) = rest.split_first_chunk()?;
-        let head =
-            Self { token: *token, key: u64::from_be_bytes(*key), number: u32::from_be_bytes(*number) };
+        let head = Self { token: *token, key: u64::from_be_bytes(*key), number: u32::from_be_bytes(*number) };
         Some((head, rest))
     }
 
@@ -58,7 +57,8 @@ impl Head {
         };
         let name: Vec<u8> = name.bytes().take(LONGEST_NAME).collect();
         let length = u8::try_from(name.len()).unwrap_or_default();
-        [self.bytes(), address.octets().to_vec(), source.1.to_be_bytes().to_vec(), vec![length], name].concat()
+        [self.bytes(), address.octets().to_vec(), source.1.to_be_bytes().to_vec(), vec![length], name]
+            .concat()
     }
 }
 

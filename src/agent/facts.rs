@@ -67,7 +67,9 @@ fn resolver(text: &str) -> (Vec<IpAddr>, Vec<String>) {
 /// The counters of `/proc/net/dev` after the name: received bytes, packets, errors, drops, and the same for sent ones at 8 places
 /// later (`dev_seq_printf_stats`, net/core/net-procfs.c, Linux 6.12).
 fn link_errors(text: &str) -> BTreeMap<String, u64> {
-    let is_of_pod = |name: &str| ["veth", "cali", "lxc", "vethwepl", "eni", "pod"].iter().any(|start| name.starts_with(start));
+    let is_of_pod = |name: &str| {
+        ["veth", "cali", "lxc", "vethwepl", "eni", "pod"].iter().any(|start| name.starts_with(start))
+    };
     let links = text.lines().skip(2).filter_map(|line| line.trim().split_once(':'));
     let counted = links.filter(|(name, _)| *name != "lo" && !is_of_pod(name)).map(|(name, counters)| {
         let counters: Vec<u64> = counters.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -170,7 +172,8 @@ mod tests {
 
     #[test]
     fn the_most_specific_route_counts() {
-        let hex = |text: &str| format!("{:08X}", u32::from_ne_bytes(text.parse::<Ipv4Addr>().unwrap().octets()));
+        let hex =
+            |text: &str| format!("{:08X}", u32::from_ne_bytes(text.parse::<Ipv4Addr>().unwrap().octets()));
         let row = |device: &str, network: &str, mask: &str, mtu: u32| {
             format!("{device}\t{}\t00000000\t0001\t0\t0\t0\t{}\t{mtu}\t0\t0\n", hex(network), hex(mask))
         };

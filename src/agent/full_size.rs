@@ -22,9 +22,8 @@ const LIMIT: Duration = Duration::from_millis(300);
 /// The number of datagrams of the full size. The kernel reports the answer of a router only for a later datagram.
 const TRIES: usize = 4;
 /// Sizes of packets to try after a failure, in bytes: those of common links and tunnels, down to the smallest one of IPv6.
-const STEPS: [u16; 17] = [
-    8951, 8941, 8900, 1500, 1492, 1480, 1460, 1450, 1440, 1430, 1420, 1410, 1400, 1370, 1340, 1300, 1280,
-];
+const STEPS: [u16; 17] =
+    [8951, 8941, 8900, 1500, 1492, 1480, 1460, 1450, 1440, 1430, 1420, 1410, 1400, 1370, 1340, 1300, 1280];
 /// The size of the headers of IPv4 and UDP, and of IPv6 and UDP, in bytes.
 const HEADERS: [u16; 2] = [28, 48];
 
@@ -39,7 +38,8 @@ pub(super) async fn full_size(identity: &Identity, to: SocketAddr) -> Seen {
 async fn measured(identity: &Identity, to: SocketAddr) -> Result<Seen, Fault> {
     let socket = probing(to).await?;
     let size = link_mtu(to.ip()).or_else(|| path_mtu(&socket, to)).ok_or_else(|| Fault::Impossible {
-        reason: "the size of the link is unknown: `/proc/net/route` names no device for the address".to_string(),
+        reason: "the size of the link is unknown: `/proc/net/route` names no device for the address"
+            .to_string(),
     })?;
     let mut named = None;
     for _ in 0..TRIES {

@@ -36,7 +36,8 @@ pub async fn probe(
     input: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    let prober = Prober { identity, own: (Ipv4Addr::LOCALHOST, port).into(), connections: Connections::default() };
+    let prober =
+        Prober { identity, own: (Ipv4Addr::LOCALHOST, port).into(), connections: Connections::default() };
     let (send, mut replies) = mpsc::channel::<Reply>(AT_ONCE);
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut lines = BufReader::new(input).lines();
@@ -84,7 +85,9 @@ impl Prober {
 
 async fn resolve(name: &str, server: Option<IpAddr>, transport: Transport) -> Seen {
     let Some(server) = server.or_else(|| Facts::read().name_servers.first().copied()) else {
-        return Seen::Failed(Fault::Impossible { reason: "`/etc/resolv.conf` has no name server".to_string() });
+        return Seen::Failed(Fault::Impossible {
+            reason: "`/etc/resolv.conf` has no name server".to_string(),
+        });
     };
     let (started, at) = (Instant::now(), Server::new((server, DNS).into(), None));
     let attempt = async {

@@ -22,8 +22,7 @@ const LARGEST: usize = 2048;
 
 /// Opens a socket for one address, on a new source port. The kernel reports errors only for such a socket.
 pub(super) async fn socket_for(to: SocketAddr) -> Result<UdpSocket, Fault> {
-    let any: IpAddr =
-        if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let open = async {
         let socket = UdpSocket::bind((any, 0)).await?;
         socket.connect(to).await?;

@@ -108,7 +108,8 @@ impl Server {
     /// protected against forgery, and can be truncated. A query without an answer is sent once more.
     pub async fn resolve_over_udp(&self, name: &str, kind: RecordKind) -> Result<Answer> {
         let asked = message::question(name_of(name)?, type_of(kind), true);
-        let (id, bytes) = (asked.metadata.id, asked.to_vec().map_err(|error| self.garbled(&error.to_string()))?);
+        let (id, bytes) =
+            (asked.metadata.id, asked.to_vec().map_err(|error| self.garbled(&error.to_string()))?);
         let mut outcome = Err(NameserverError::Late { at: self.at, seconds: LIMIT_UDP.as_secs() });
         for _ in 0..2 {
             outcome = timeout(LIMIT_UDP, self.exchange_udp(&bytes, id))
@@ -122,7 +123,8 @@ impl Server {
     }
 
     async fn exchange_udp(&self, asked: &[u8], id: u16) -> Result<Message> {
-        let any: IpAddr = if self.at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let any: IpAddr =
+            if self.at.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let ask = async {
             let socket = UdpSocket::bind((any, 0)).await?;
             socket.connect(self.at).await?;

@@ -18,7 +18,10 @@ impl Baseline {
         // Names of Pods and addresses of Services are new in each run.
         let failed = result.cells().filter(|(_, cell)| cell.verdict() == Verdict::Failed);
         let known = result.cells().filter(|(_, cell)| cell.verdict() != Verdict::NotTested);
-        Self { failed: failed.map(|(key, _)| lasting(key)).collect(), known: known.map(|(key, _)| lasting(key)).collect() }
+        Self {
+            failed: failed.map(|(key, _)| lasting(key)).collect(),
+            known: known.map(|(key, _)| lasting(key)).collect(),
+        }
     }
 
     /// Whether a path failed before.

@@ -59,7 +59,8 @@ impl Pattern {
     fn of(failed: &[&CellKey], tested: usize) -> Self {
         let from: BTreeSet<&str> = failed.iter().map(|key| key.from.as_str()).collect();
         let to: BTreeSet<&str> = failed.iter().map(|key| key.to.as_str()).collect();
-        let only = |set: &BTreeSet<&str>| set.iter().next().filter(|_| set.len() == 1).map(ToString::to_string);
+        let only =
+            |set: &BTreeSet<&str>| set.iter().next().filter(|_| set.len() == 1).map(ToString::to_string);
         if failed.len() >= tested && tested > 1 {
             return Self::Everywhere;
         }
@@ -69,9 +70,9 @@ impl Pattern {
         if let Some(node) = only(&to) {
             return Self::To { node };
         }
-        let mut common = from.union(&to).filter(|node| {
-            failed.iter().all(|key| key.from.as_str() == **node || key.to.as_str() == **node)
-        });
+        let mut common = from
+            .union(&to)
+            .filter(|node| failed.iter().all(|key| key.from.as_str() == **node || key.to.as_str() == **node));
         common.next().map_or(Self::Scattered, |node| Self::At { node: (*node).to_string() })
     }
 }
@@ -103,7 +104,8 @@ pub fn causes(result: &Result) -> Vec<Cause> {
     let judged = groups.iter().map(|((path, fault), cells)| {
         let keys: Vec<&CellKey> = cells.iter().map(|(key, _)| *key).collect();
         let pattern = Pattern::of(&keys, tested(*path));
-        let seen = cells.first().and_then(|(_, cell)| cell.last.as_ref()).map_or("", |last| last.seen.as_str());
+        let seen =
+            cells.first().and_then(|(_, cell)| cell.last.as_ref()).map_or("", |last| last.seen.as_str());
         let (likely, remedy) = likely(*path, *fault, &pattern, seen, &failed_paths);
         Cause { path: *path, fault: *fault, pattern, paths: cells.len(), likely, remedy }
     });
@@ -117,13 +119,7 @@ fn texts(likely: impl Into<String>, remedy: impl Into<String>) -> Texts {
 }
 
 /// Returns the likely cause and the remedy of the failures of one kind.
-fn likely(
-    path: Path,
-    fault: FaultClass,
-    pattern: &Pattern,
-    seen: &str,
-    failed: &BTreeSet<Path>,
-) -> Texts {
+fn likely(path: Path, fault: FaultClass, pattern: &Pattern, seen: &str, failed: &BTreeSet<Path>) -> Texts {
     match (path, fault) {
         (_, FaultClass::SourceOfSender | FaultClass::SourceOfReceiver | FaultClass::SourceOther) => {
             source(path, fault, pattern)
@@ -135,10 +131,9 @@ fn likely(
             "lower the MTU in the settings of the network plug-in to the size that passes, and recreate the Pods; or raise the MTU \
              of the link on the way",
         ),
-        (Path::Transfer, FaultClass::Silent | FaultClass::Broken) if failed.contains(&Path::FullSize) => texts(
-            "large packets do not arrive: see `full-size`",
-            "repair the MTU first, then test again",
-        ),
+        (Path::Transfer, FaultClass::Silent | FaultClass::Broken) if failed.contains(&Path::FullSize) => {
+            texts("large packets do not arrive: see `full-size`", "repair the MTU first, then test again")
+        }
         (Path::Loss, FaultClass::Duplicate) | (_, FaultClass::WrongServer) => duplicate(path),
         (Path::Loss, _) => loss(fault),
         (Path::PolicyDeny, FaultClass::NotDenied) => texts(
@@ -187,7 +182,9 @@ fn source(path: Path, fault: FaultClass, pattern: &Pattern) -> Texts {
     };
     let place = match pattern {
         Pattern::Everywhere | Pattern::Scattered => String::new(),
-        Pattern::From { node } | Pattern::To { node } | Pattern::At { node } => format!(" (failures: {pattern}; look at `{node}` first)"),
+        Pattern::From { node } | Pattern::To { node } | Pattern::At { node } => {
+            format!(" (failures: {pattern}; look at `{node}` first)")
+        }
     };
     texts(
         format!(
@@ -204,7 +201,11 @@ fn source(path: Path, fault: FaultClass, pattern: &Pattern) -> Texts {
 
 fn start(seen: &str) -> Texts {
     let has = |text: &str| seen.contains(text);
-    if has("cni config") || has("cni plugin not initialized") || has("error parsing configuration") || has("network is not ready") {
+    if has("cni config")
+        || has("cni plugin not initialized")
+        || has("error parsing configuration")
+        || has("network is not ready")
+    {
         return texts(
             "the container runtime has no valid network configuration: the first file in `/etc/cni/net.d` is missing or not valid",
             "on the node: `ls /etc/cni/net.d`; the first file by name wins. Repair or remove it, and check the agent of the network \
@@ -236,10 +237,7 @@ fn start(seen: &str) -> Texts {
         );
     }
     if has("port conflict") || has("NodePorts") || has("free ports") {
-        return texts(
-            "another Pod has the host port of the test",
-            "choose another one with `--host-port`",
-        );
+        return texts("another Pod has the host port of the test", "choose another one with `--host-port`");
     }
     texts(
         "the kubelet or the container runtime of the node could not start the Pod",
@@ -309,7 +307,12 @@ fn further(path: Path, fault: FaultClass, pattern: &Pattern, failed: &BTreeSet<P
     };
     let is_service = matches!(
         path,
-        Path::PodToService | Path::NodeToService | Path::Hairpin | Path::NodePort | Path::NodePortLocal | Path::ApiServer
+        Path::PodToService
+            | Path::NodeToService
+            | Path::Hairpin
+            | Path::NodePort
+            | Path::NodePortLocal
+            | Path::ApiServer
     );
     if is_service && !failed.contains(&Path::PodToPod) {
         return texts(
@@ -339,10 +342,12 @@ fn further(path: Path, fault: FaultClass, pattern: &Pattern, failed: &BTreeSet<P
             "a firewall or security group blocks the port of the test between nodes, or the nodes have no route to each other",
             "allow the port (`--port`) between nodes, or choose one that is allowed. Tunnels of network plug-ins need their own ports",
         ),
-        (Path::PodToPod | Path::NodeToPod | Path::PodToNode, _) if failed.contains(&Path::NodeToNode) => texts(
-            "the nodes do not reach each other: see `node-to-node`",
-            "repair the path between the nodes first",
-        ),
+        (Path::PodToPod | Path::NodeToPod | Path::PodToNode, _) if failed.contains(&Path::NodeToNode) => {
+            texts(
+                "the nodes do not reach each other: see `node-to-node`",
+                "repair the path between the nodes first",
+            )
+        }
         (Path::PodToPod | Path::NodeToPod, _) => texts(
             format!(
                 "there is no route{} to the other node's Pods: the agent of the network plug-in does not run, its tunnel is blocked, or \
@@ -353,17 +358,17 @@ fn further(path: Path, fault: FaultClass, pattern: &Pattern, failed: &BTreeSet<P
              restart the network plug-in's agent on that node",
         ),
         (Path::PodToPodSameNode, _) => texts(
-            format!("the bridge or the links of Pods{} are broken, or a rule of the node drops their traffic", node_of(pattern)),
+            format!(
+                "the bridge or the links of Pods{} are broken, or a rule of the node drops their traffic",
+                node_of(pattern)
+            ),
             "on the node: `bridge link`, `ip route`, and FORWARD in `iptables-save` (policy DROP without a rule for Pods)",
         ),
         (Path::PodToNode, _) => texts(
             "the host firewall of the node drops traffic from Pods",
             "allow the Pod ranges in the host firewall (INPUT), and check `rp_filter` of the Pods' links",
         ),
-        _ => texts(
-            "no rule of netsurgeon matches this failure",
-            "start with the most basic path that fails",
-        ),
+        _ => texts("no rule of netsurgeon matches this failure", "start with the most basic path that fails"),
     }
 }
 

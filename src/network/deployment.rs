@@ -173,7 +173,9 @@ impl Deployment {
     pub(super) async fn remove_policy(&self, name: &str) -> Result<(), ClusterError> {
         let name = format!("nt-{}-{name}", self.settings.run);
         let namespace = Some(self.settings.namespace.as_str());
-        self.cluster.delete(&ObjectRef::new("networking.k8s.io/v1", "NetworkPolicy", namespace, &name), None).await
+        self.cluster
+            .delete(&ObjectRef::new("networking.k8s.io/v1", "NetworkPolicy", namespace, &name), None)
+            .await
     }
 
     /// Creates the Pods of some roles on nodes, and waits until each is ready or the time is over.
@@ -247,14 +249,20 @@ impl Deployment {
         self.lease.lock().await.release().await?;
         let mut cleaned = cleaned?;
         let namespace = Some(self.settings.namespace.as_str());
-        self.cluster.delete(&ObjectRef::new("coordination.k8s.io/v1", "Lease", namespace, LEASE), None).await?;
+        self.cluster
+            .delete(&ObjectRef::new("coordination.k8s.io/v1", "Lease", namespace, LEASE), None)
+            .await?;
         cleaned.has_removed_namespace = self.remove_namespace().await?;
         Ok(cleaned)
     }
 
     /// Removes everything that network tests left behind in a namespace, and the namespace if a test created it. Fails if a test
     /// runs there, unless `is_forced`.
-    pub async fn clean_all(cluster: &Cluster, namespace: &str, is_forced: bool) -> Result<Cleaned, DeploymentError> {
+    pub async fn clean_all(
+        cluster: &Cluster,
+        namespace: &str,
+        is_forced: bool,
+    ) -> Result<Cleaned, DeploymentError> {
         let settings = Settings {
             namespace: namespace.to_string(),
             image: String::new(),
@@ -285,7 +293,7 @@ impl Deployment {
         let (mut cleaned, started) = (Cleaned::default(), Instant::now());
         loop {
             let mut left = Vec::new();
-            for (api_version, kind) in KINDS.into_iter().filter(|(_, kind)| *kind != "Lease") {
+            for (api_version, kind) in KINDS {
                 let collection = Collection::new(api_version, kind, Some(&self.settings.namespace));
                 for object in self.cluster.list(&collection, Some(&labels)).await? {
                     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();

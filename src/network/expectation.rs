@@ -183,9 +183,9 @@ fn endpoints(
     if let Some((from, role)) = source {
         let own = members.get(from).and_then(|member| member.agent(role)).map(|agent| agent.name.as_str());
         for (by, answers) in answers.iter().filter(|(by, _)| Some(by.as_str()) != own) {
-            let to = members.iter().position(|member| {
-                member.agent(Role::Pod).is_some_and(|agent| agent.name == *by)
-            });
+            let to = members
+                .iter()
+                .position(|member| member.agent(Role::Pod).is_some_and(|agent| agent.name == *by));
             for address in &answers.sources {
                 if let Some(class) = foreign_source(*address, (from, role), to.unwrap_or(from), members) {
                     return fault(class, format!("`{by}` saw the source address {address}"));
@@ -231,7 +231,10 @@ fn too_large(size: u16, passes: Option<u16>, named: Option<u32>) -> (Option<Faul
         || "and nothing reported the limit (ICMP is blocked, or the link drops silently)".to_string(),
         |named| format!("and the limit of {named} bytes was reported"),
     );
-    fault(FaultClass::TooLarge, format!("packets of {size} bytes, the size of the link, do not arrive, {passes}, {reason}"))
+    fault(
+        FaultClass::TooLarge,
+        format!("packets of {size} bytes, the size of the link, do not arrive, {passes}, {reason}"),
+    )
 }
 
 fn standing(is_open: bool, longest_gap: u64, reason: Option<&Fault>) -> (Option<FaultClass>, String) {

@@ -35,6 +35,17 @@ pub(super) struct Fleet {
 /// What an agent saw of each probe.
 pub(super) struct Replies(pub(super) Vec<(Probe, Result<Seen, String>)>);
 
+impl Replies {
+    /// Removes the probes of some paths that failed, and returns them.
+    pub(super) fn take_failed(&mut self, members: &[Member], is_wanted: impl Fn(Path) -> bool) -> Vec<Probe> {
+        let has_failed = |(probe, seen): &mut (Probe, Result<Seen, String>)| {
+            let judge = |seen: &Seen| judged(&probe.expectation, seen, None, members, "").fault;
+            is_wanted(probe.key.path) && seen.as_ref().is_ok_and(|seen| judge(seen).is_some())
+        };
+        self.0.extract_if(.., has_failed).map(|(probe, _)| probe).collect()
+    }
+}
+
 impl Fleet {
     /// Returns agents to which there are connections.
     pub(super) fn new(members: Vec<Member>, links: BTreeMap<(usize, Role), AgentLink>) -> Self {

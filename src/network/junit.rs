@@ -9,7 +9,9 @@ use super::run::Result;
 pub fn file(result: &Result, is_known: impl Fn(&super::cell::CellKey) -> bool) -> String {
     let of = |verdict| result.cells().filter(move |(_, cell)| cell.verdict() == verdict);
     let failures = of(Verdict::Failed).filter(|(key, _)| !is_known(key)).count();
-    let skipped = of(Verdict::NotTested).count().saturating_add(of(Verdict::Failed).filter(|(key, _)| is_known(key)).count());
+    let skipped = of(Verdict::NotTested)
+        .count()
+        .saturating_add(of(Verdict::Failed).filter(|(key, _)| is_known(key)).count());
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     // Writing to a String cannot fail.
     let _ = writeln!(
@@ -27,9 +29,15 @@ pub fn file(result: &Result, is_known: impl Fn(&super::cell::CellKey) -> bool) -
             Verdict::Failed if is_known(key) => {
                 write!(text, "<skipped message=\"failed in the baseline, too: {}\"/>", escape(seen))
             }
-            Verdict::Failed => write!(text, "<failure message=\"{}\">{}</failure>", escape(seen), escape(tried)),
+            Verdict::Failed => {
+                write!(text, "<failure message=\"{}\">{}</failure>", escape(seen), escape(tried))
+            }
             Verdict::NotTested => {
-                write!(text, "<skipped message=\"{}\"/>", escape(cell.not_tested.as_deref().unwrap_or_default()))
+                write!(
+                    text,
+                    "<skipped message=\"{}\"/>",
+                    escape(cell.not_tested.as_deref().unwrap_or_default())
+                )
             }
         };
         text.push_str("</testcase>\n");

@@ -110,10 +110,7 @@ async fn line_of(output: &mut BufReader<Box<dyn AsyncRead + Send + Unpin>>) -> s
     loop {
         let part = output.fill_buf().await?;
         if part.is_empty() {
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::UnexpectedEof,
-                "the agent's process ended",
-            ));
+            return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the agent's process ended"));
         }
         let end = part.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(part.len(), |end| end.saturating_add(1));

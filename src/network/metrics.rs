@@ -33,7 +33,11 @@ pub fn text(result: &Result) -> String {
         ("netsurgeon_network_datagrams_sent", "Datagrams that the loss probe sent.", sent),
         ("netsurgeon_network_datagrams_lost", "Datagrams of the loss probe without an answer.", lost),
         ("netsurgeon_network_rounds", "Rounds of the network test.", result.rounds.into()),
-        ("netsurgeon_network_nodes", "Nodes of the network test.", result.nodes.len().try_into().unwrap_or(u64::MAX)),
+        (
+            "netsurgeon_network_nodes",
+            "Nodes of the network test.",
+            result.nodes.len().try_into().unwrap_or(u64::MAX),
+        ),
     ] {
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n");
     }

@@ -9,8 +9,11 @@ use super::path::Path;
 /// (`NodeNetworkUnavailable`, k8s.io/api/core/v1, v0.37.2).
 const UNAVAILABLE: &str = "NetworkUnavailable";
 /// Taints that network plug-ins or the node controller set while a node has no network.
-const TAINTS: [&str; 3] =
-    ["node.kubernetes.io/network-unavailable", "node.cilium.io/agent-not-ready", "node.kubernetes.io/not-ready"];
+const TAINTS: [&str; 3] = [
+    "node.kubernetes.io/network-unavailable",
+    "node.cilium.io/agent-not-ready",
+    "node.kubernetes.io/not-ready",
+];
 
 /// Records whether the Node has a condition or a taint that keeps Pods away because of the network.
 pub(super) fn observed(node: &Node, name: &str, cells: &mut Cells) {

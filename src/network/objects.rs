@@ -77,9 +77,7 @@ impl Settings {
         if let Some(labels) = metadata.pointer_mut("/labels").and_then(Value::as_object_mut) {
             labels.insert(ROLE.to_string(), role.name().into());
         }
-        let host_port = |protocol: &str| {
-            json!({"containerPort": self.port, "hostPort": self.host_port, "protocol": protocol})
-        };
+        let host_port = |protocol: &str| json!({"containerPort": self.port, "hostPort": self.host_port, "protocol": protocol});
         let ports = if role == Role::Peer { json!([host_port("TCP"), host_port("UDP")]) } else { json!([]) };
         let port = self.port.to_string();
         let container = json!({
@@ -167,13 +165,9 @@ pub fn selector() -> String {
     format!("{}={},{}={}", MANAGED_BY.0, MANAGED_BY.1, COMPONENT.0, COMPONENT.1)
 }
 
-/// The kinds of objects that a test creates in its namespace, in the order in which they are removed.
-pub const KINDS: [(&str, &str); 4] = [
-    ("networking.k8s.io/v1", "NetworkPolicy"),
-    ("v1", "Service"),
-    ("v1", "Pod"),
-    ("coordination.k8s.io/v1", "Lease"),
-];
+/// The kinds of objects that a test creates in its namespace beside the Lease, in the order in which they are removed.
+pub const KINDS: [(&str, &str); 3] =
+    [("networking.k8s.io/v1", "NetworkPolicy"), ("v1", "Service"), ("v1", "Pod")];
 
 /// Returns the roles with the permissions of a test, as YAML documents, without bindings.
 pub fn rbac(namespace: &str) -> Vec<Value> {
@@ -207,7 +201,7 @@ pub fn rbac(namespace: &str) -> Vec<Value> {
                 {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
                 {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
                 {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create", "get", "list", "delete"]},
-                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "list", "update", "delete"]},
+                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "patch", "delete"]},
             ],
         }),
     ]

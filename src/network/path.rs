@@ -150,6 +150,21 @@ impl Path {
         }
     }
 
+    /// Whether the path needs the Services of the test, which every kube-proxy must learn first.
+    pub fn needs_services(self) -> bool {
+        matches!(
+            self,
+            Self::PodToService
+                | Self::NodeToService
+                | Self::Hairpin
+                | Self::HostPort
+                | Self::NodePort
+                | Self::NodePortLocal
+                | Self::DnsUdp
+                | Self::DnsTcp
+        )
+    }
+
     /// Whether a cell of the path is a pair of nodes, so that the matrix of nodes shows it.
     pub fn is_pair(self) -> bool {
         matches!(

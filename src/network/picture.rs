@@ -29,7 +29,8 @@ pub fn svg(result: &Result) -> String {
     let count = result.nodes.len().max(1);
     let size = WIDTH.checked_div(count).unwrap_or(1).clamp(2, LARGEST);
     let has_names = size >= 10;
-    let longest = result.nodes.iter().map(|node| node.chars().count().min(LONGEST_NAME)).max().unwrap_or_default();
+    let longest =
+        result.nodes.iter().map(|node| node.chars().count().min(LONGEST_NAME)).max().unwrap_or_default();
     let margin = if has_names { longest.saturating_mul(LETTER).saturating_add(16) } else { 20 };
     let side = size.saturating_mul(count);
     let (width, height) = (
@@ -85,7 +86,12 @@ fn names(nodes: &[String], (margin, size): (usize, usize), text: &mut String) {
     }
 }
 
-fn square((x, y, size): (usize, usize, usize), (from, to): (&str, &str), pair: Option<&Pair>, text: &mut String) {
+fn square(
+    (x, y, size): (usize, usize, usize),
+    (from, to): (&str, &str),
+    pair: Option<&Pair>,
+    text: &mut String,
+) {
     let (color, what) = match pair {
         Some(pair) if !pair.failed.is_empty() => {
             let paths: Vec<&str> = pair.failed.iter().map(|path| path.name()).collect();
@@ -95,7 +101,8 @@ fn square((x, y, size): (usize, usize, usize), (from, to): (&str, &str), pair: O
         _ => ("#e0e0e0", "not tested".to_string()),
     };
     let inner = size.saturating_sub(1).max(1);
-    let title = escape(&if from == to { format!("{from}: {what}") } else { format!("{from} → {to}: {what}") });
+    let title =
+        escape(&if from == to { format!("{from}: {what}") } else { format!("{from} → {to}: {what}") });
     let _ = writeln!(
         text,
         "<rect x=\"{x}\" y=\"{y}\" width=\"{inner}\" height=\"{inner}\" fill=\"{color}\"><title>{title}</title></rect>"
@@ -113,5 +120,8 @@ fn legend(y: usize, text: &mut String) {
         );
     }
     let base = y.saturating_add(28);
-    let _ = writeln!(text, "<text x=\"20\" y=\"{base}\" fill=\"#555\">rows ask, columns answer; the diagonal is the node itself</text>");
+    let _ = writeln!(
+        text,
+        "<text x=\"20\" y=\"{base}\" fill=\"#555\">rows ask, columns answer; the diagonal is the node itself</text>"
+    );
 }

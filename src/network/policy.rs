@@ -52,7 +52,9 @@ impl Policies<'_> {
                 self.skip(fleet, case, "no policy is enforced", cells);
                 continue;
             }
-            self.deployment.create_policy(name, &json!({"policyTypes": ["Ingress"], "ingress": [rule]})).await?;
+            self.deployment
+                .create_policy(name, &json!({"policyTypes": ["Ingress"], "ingress": [rule]}))
+                .await?;
             self.settle(fleet, case, cells).await;
             self.deployment.remove_policy(name).await?;
             // The next case must not pass because of this one.
@@ -118,7 +120,8 @@ impl Policies<'_> {
                 for (probe, seen) in replies {
                     match seen {
                         Ok(seen) => {
-                            let mut observation = judged(&probe.expectation, &seen, None, &fleet.members, &probe.tried);
+                            let mut observation =
+                                judged(&probe.expectation, &seen, None, &fleet.members, &probe.tried);
                             if let Some(fault) = &mut observation.fault
                                 && case.path == Path::PolicyAllow
                             {
@@ -153,7 +156,11 @@ impl Policies<'_> {
                 _ => vec![((here, Role::Pod), peer)],
             };
             if let (Some(next), Some(((_, Role::Pod), _) | (_, (_, Role::Pod)))) = (next, pairs.first()) {
-                pairs.push(if case.is_egress { (peer, (next, Role::Pod)) } else { ((next, Role::Pod), peer) });
+                pairs.push(if case.is_egress {
+                    (peer, (next, Role::Pod))
+                } else {
+                    ((next, Role::Pod), peer)
+                });
             }
             probes.extend(pairs.into_iter().filter_map(|(from, to)| self.probe(fleet, case, from, to)));
         }

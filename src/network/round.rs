@@ -132,7 +132,8 @@ impl Round<'_> {
 
     /// Returns the pairs of addresses of two agents, one for each family that both have, with the suffix of the variant.
     fn families(&self, from: (usize, Role), to: (usize, Role)) -> Vec<(IpAddr, IpAddr, &'static str)> {
-        let agent = |(index, role): (usize, Role)| self.members.get(index).and_then(|member| member.agent(role));
+        let agent =
+            |(index, role): (usize, Role)| self.members.get(index).and_then(|member| member.agent(role));
         let (Some(one), Some(other)) = (agent(from), agent(to)) else { return Vec::new() };
         let mut pairs: Vec<(IpAddr, IpAddr, &'static str)> = Vec::new();
         for target in &other.addresses {
@@ -228,7 +229,11 @@ impl Round<'_> {
             asker,
             ask: Ask::FullSize { to: at },
             expectation: Expectation::FullSize,
-            tried: tried(Role::Pod, source, &format!("a packet of the full size, not to be fragmented, to {at}")),
+            tried: tried(
+                Role::Pod,
+                source,
+                &format!("a packet of the full size, not to be fragmented, to {at}"),
+            ),
         });
         for way in [Way::Upload, Way::Download].into_iter().filter(|_| transfers) {
             let word = if way == Way::Upload { "upload" } else { "download" };
@@ -245,7 +250,8 @@ impl Round<'_> {
     /// Host ports and node ports of another node.
     fn to_ports(&self, from: usize, to: usize, probes: &mut Vec<Probe>) {
         let (host, there) = ((from, Role::Host), (to, Role::Host));
-        let pods: Vec<String> = (0..self.members.len()).map(|index| self.agent_name((index, Role::Pod))).collect();
+        let pods: Vec<String> =
+            (0..self.members.len()).map(|index| self.agent_name((index, Role::Pod))).collect();
         for (source, target, family) in self.families(host, there) {
             let mut push = |path, port: u16, transport: Transport, names: Vec<String>, keeps_source: bool| {
                 let at = SocketAddr::new(target, port);
@@ -262,7 +268,8 @@ impl Round<'_> {
                 push(Path::HostPort, self.ports.1, Transport::Tcp, peer.clone(), false);
                 push(Path::HostPort, self.ports.1, Transport::Udp, peer, false);
             }
-            let has_family = |addresses: &[IpAddr]| addresses.iter().any(|one| one.is_ipv4() == target.is_ipv4());
+            let has_family =
+                |addresses: &[IpAddr]| addresses.iter().any(|one| one.is_ipv4() == target.is_ipv4());
             if let (addresses, Some(port)) = &self.targets.service
                 && has_family(addresses)
             {
@@ -270,8 +277,15 @@ impl Round<'_> {
             }
             if let (addresses, Some(port)) = &self.targets.local
                 && has_family(addresses)
+                && self.members.get(to).is_some_and(|member| member.agent(Role::Pod).is_some())
             {
-                push(Path::NodePortLocal, *port, Transport::Tcp, vec![self.agent_name((to, Role::Pod))], true);
+                push(
+                    Path::NodePortLocal,
+                    *port,
+                    Transport::Tcp,
+                    vec![self.agent_name((to, Role::Pod))],
+                    true,
+                );
             }
         }
     }
@@ -281,16 +295,23 @@ impl Round<'_> {
         let all: Vec<String> =
             self.members.iter().filter_map(|member| Some(member.agent(Role::Pod)?.name.clone())).collect();
         let is_complete = all.len() <= ALL_ENDPOINTS;
-        let per_endpoint = u16::try_from(all.len()).unwrap_or(u16::MAX).saturating_mul(CONNECTIONS_PER_ENDPOINT);
+        let per_endpoint =
+            u16::try_from(all.len()).unwrap_or(u16::MAX).saturating_mul(CONNECTIONS_PER_ENDPOINT);
         let count = if is_complete { per_endpoint.max(1) } else { CONNECTIONS };
         for cluster_ip in &self.targets.service.0 {
             let at = SocketAddr::new(*cluster_ip, self.ports.0);
             for (path, role) in [(Path::PodToService, Role::Pod), (Path::NodeToService, Role::Host)] {
-                let Some(source) = member.agent(role).and_then(|agent| agent.address_like(*cluster_ip)) else {
+                let Some(source) = member.agent(role).and_then(|agent| agent.address_like(*cluster_ip))
+                else {
                     continue;
                 };
                 probes.push(Probe {
-                    key: self.key(path, from, &cluster_ip.to_string(), &format!("TCP {}", family(*cluster_ip))),
+                    key: self.key(
+                        path,
+                        from,
+                        &cluster_ip.to_string(),
+                        &format!("TCP {}", family(*cluster_ip)),
+                    ),
                     asker: (from, role),
                     ask: Ask::Spread { to: at, count },
                     expectation: Expectation::Endpoints {
@@ -309,11 +330,20 @@ impl Round<'_> {
             };
             let at = SocketAddr::new(*cluster_ip, self.ports.0);
             probes.push(Probe {
-                key: self.key(Path::Hairpin, from, &cluster_ip.to_string(), &format!("TCP {}", family(*cluster_ip))),
+                key: self.key(
+                    Path::Hairpin,
+                    from,
+                    &cluster_ip.to_string(),
+                    &format!("TCP {}", family(*cluster_ip)),
+                ),
                 asker: (from, Role::Pod),
                 ask: Ask::Who { to: at, transport: Transport::Tcp, tries: TRIES },
                 expectation: Expectation::Agent { names: vec![own.name.clone()], source: None },
-                tried: tried(Role::Pod, source, &format!("TCP {at}, whose only endpoint for this node is itself")),
+                tried: tried(
+                    Role::Pod,
+                    source,
+                    &format!("TCP {at}, whose only endpoint for this node is itself"),
+                ),
             });
         }
     }
@@ -333,7 +363,11 @@ impl Round<'_> {
                         asker,
                         ask: Ask::Resolve { name: name.clone(), server, transport },
                         expectation: Expectation::Addresses { wanted: addresses.clone() },
-                        tried: tried(Role::Pod, source, &format!("{transport}, name server of {at}, `{name}`")),
+                        tried: tried(
+                            Role::Pod,
+                            source,
+                            &format!("{transport}, name server of {at}, `{name}`"),
+                        ),
                     });
                 }
             }

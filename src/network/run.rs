@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::baseline::Baseline;
 use super::cell::{Cell, CellKey, Cells, FaultClass, Observation, Verdict};
 use super::deployment::{Deployment, DeploymentError, Started};
-use super::fleet::Fleet;
+use super::fleet::{Fleet, Replies};
 use super::link::AgentLink;
 use super::member::{Member, Role};
 use super::node_object::observed;
@@ -22,6 +22,10 @@ use super::round::{ALL_PAIRS, Round, Schedule, Targets, rounds_to_cover};
 use super::{counters, targets};
 use crate::kube_api::Cluster;
 use crate::kube_api::accessors::name;
+
+/// The time in which every kube-proxy must know the Services of the test.
+const SETTLEMENT: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// Reports what a test does.
 pub type Progress<'p> = &'p (dyn Fn(&str) + Sync);
@@ -140,7 +144,8 @@ impl Test {
             if role == Role::Peer && self.skips_peers() {
                 continue;
             }
-            let progress = |ready: usize, all: usize| say(&format!("agents `{}`: {ready} of {all}", role.name()));
+            let progress =
+                |ready: usize, all: usize| say(&format!("agents `{}`: {ready} of {all}", role.name()));
             let started = deployment.start(names, role, self.patience, &progress).await?;
             record_start(&started, role, &members, &mut cells);
             for (index, agent) in started.agents {
@@ -154,7 +159,8 @@ impl Test {
         let mut targets = targets::targets(cluster, &services).await?;
         let domains = fleet.facts(Role::Pod).await;
         let domain = domains.values().find_map(|facts| facts.cluster_domain().map(str::to_string));
-        targets.names = targets::names(&targets, settings, domain.as_deref().unwrap_or("cluster.local"), &self.names);
+        targets.names =
+            targets::names(&targets, settings, domain.as_deref().unwrap_or("cluster.local"), &self.names);
         targets.name_servers.clone_from(&self.name_servers);
         let schedule = Schedule::new(names.len(), self.peers, seed(&settings.run));
         let ports = (settings.port, settings.host_port);
@@ -207,11 +213,9 @@ fn record_start(started: &Started, role: Role, members: &[Member], cells: &mut C
         };
         let tried = format!("a new Pod on the {} network", if role == Role::Host { "host" } else { "Pod" });
         let observation = match (started.times.get(&index), started.faults.get(&index)) {
-            (Some(time), _) => Observation {
-                tried,
-                seen: format!("ready after {:.1} s", time.as_secs_f64()),
-                fault: None,
-            },
+            (Some(time), _) => {
+                Observation { tried, seen: format!("ready after {:.1} s", time.as_secs_f64()), fault: None }
+            }
             (None, reason) => Observation {
                 tried,
                 seen: reason.cloned().unwrap_or_default(),
@@ -239,10 +243,17 @@ impl Running<'_> {
                 self.fleet.connect(cluster, namespace, self.ports.0).await;
             }
             self.round(round).await;
-            if round == 0 && let Some(deployment) = deployment {
+            if round == 0
+                && let Some(deployment) = deployment
+            {
                 self.policies(deployment, say).await?;
             }
-            counters::record(&self.fleet.members, &before, &self.fleet.facts(Role::Host).await, &mut self.cells);
+            counters::record(
+                &self.fleet.members,
+                &before,
+                &self.fleet.facts(Role::Host).await,
+                &mut self.cells,
+            );
             self.fleet.record_links(&mut self.cells);
             self.cells.drop_paths(&self.test.skip);
             round = round.saturating_add(1);
@@ -270,9 +281,26 @@ impl Running<'_> {
         let mut probes = round.standing(number == 0);
         probes.extend(round.probes());
         probes.retain(|probe| !self.test.skip.contains(&probe.key.path));
-        let replies = self.fleet.ask(probes).await;
+        let mut replies = self.fleet.ask(probes).await;
+        if number == 0 {
+            self.settle(&mut replies).await;
+        }
         let received = self.fleet.received(&replies).await;
         self.fleet.record(replies, &received, &mut self.cells);
+    }
+
+    /// Asks the failed probes of new Services again until they pass or the time is over: every kube-proxy needs a moment for them.
+    async fn settle(&mut self, replies: &mut Replies) {
+        let started = Instant::now();
+        while started.elapsed() < SETTLEMENT {
+            let failed = replies.take_failed(&self.fleet.members, |path| path.needs_services());
+            if failed.is_empty() {
+                return;
+            }
+            sleep(PAUSE).await;
+            let Replies(again) = self.fleet.ask(failed).await;
+            replies.0.extend(again);
+        }
     }
 
     async fn policies(
@@ -302,7 +330,11 @@ impl Running<'_> {
             rounds,
             rounds_to_cover: rounds_to_cover(nodes.len(), self.test.peers),
             nodes,
-            paths: self.cells.into_iter().map(|(key, cell)| PathResult { key, verdict: cell.verdict(), cell }).collect(),
+            paths: self
+                .cells
+                .into_iter()
+                .map(|(key, cell)| PathResult { key, verdict: cell.verdict(), cell })
+                .collect(),
         }
     }
 }

@@ -40,6 +40,7 @@ mod kill_points;
 mod lease;
 mod manual_steps;
 mod matrix;
+mod network_test;
 mod other_objects;
 mod outputs;
 mod preflight;

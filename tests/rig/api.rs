@@ -80,6 +80,11 @@ impl Api {
         self.patch(&path, "application/apply-patch+yaml", object).await
     }
 
+    /// Changes an object with a strategic merge patch, which merges lists by their keys.
+    pub async fn strategic(&self, path: &str, change: &Value) -> Value {
+        self.patch(path, "application/strategic-merge-patch+json", change).await
+    }
+
     /// Changes an object, or a subresource such as `…/status`, by a JSON merge patch.
     pub async fn merge(&self, path: &str, change: &Value) -> Value {
         self.patch(path, "application/merge-patch+json", change).await

@@ -67,7 +67,8 @@ impl IdentityArgs {
 pub async fn run(_context: &Context, command: &AgentCommand) -> Result<Outcome, Failure> {
     match command {
         AgentCommand::Serve(args) => {
-            let listening = Listening::open(args.identity.identity()?, args.address, args.identity.port).await?;
+            let listening =
+                Listening::open(args.identity.identity()?, args.address, args.identity.port).await?;
             let ended = super::network::until_signal();
             tokio::select! {
                 served = serve(listening) => served?,

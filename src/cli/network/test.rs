@@ -136,24 +136,39 @@ pub(super) async fn run(context: &Context, args: &TestArgs) -> Result<Outcome, F
         tested = test.run(&cluster, &deployment, &say) => Some(tested),
         () = until_signal() => None,
     };
-    if !matches!(tested, Some(Err(DeploymentError::Busy { .. } | DeploymentError::NoNodes))) {
-        say("removing the Pods of the test");
-        let cleaned = tokio::select! {
-            cleaned = deployment.clean() => cleaned.map(drop).map_err(|error| failure(error, &args.namespace)),
-            () = until_signal() => Err(Failure::refused("stopped before everything was removed")
-                .hint(format!("remove the rest: `netsurgeon network clean --namespace {} --force`", args.namespace))),
-        };
-        match (&tested, cleaned) {
-            // The first failure is the interesting one.
-            (Some(Err(_)), Err(second)) => context.output.warn(&second.to_string()),
-            (_, cleaned) => cleaned?,
+    let cleaned = match &tested {
+        // Nothing was created.
+        Some(Err(DeploymentError::Busy { .. } | DeploymentError::NoNodes)) => Ok(()),
+        _ => clean(context, &deployment, &args.namespace).await,
+    };
+    match tested {
+        None => {
+            cleaned?;
+            Err(Failure::of(ExitKind::Paused, "stopped by a signal; everything was removed")
+                .hint("start the test again"))
+        }
+        // The first failure is the interesting one.
+        Some(Err(error)) => {
+            if let Err(second) = cleaned {
+                context.output.warn(&second.to_string());
+            }
+            Err(failure(error, &args.namespace))
+        }
+        Some(Ok(result)) => {
+            let outcome = report(context, args, &result, baseline.as_ref())?;
+            cleaned?;
+            Ok(outcome)
         }
     }
-    let Some(tested) = tested else {
-        return Err(Failure::of(ExitKind::Paused, "stopped by a signal; everything was removed")
-            .hint("start the test again"));
-    };
-    report(context, args, &tested.map_err(|error| failure(error, &args.namespace))?, baseline.as_ref())
+}
+
+async fn clean(context: &Context, deployment: &Deployment, namespace: &str) -> Result<(), Failure> {
+    context.output.progress("removing the Pods of the test");
+    tokio::select! {
+        cleaned = deployment.clean() => cleaned.map(drop).map_err(|error| failure(error, namespace)),
+        () = until_signal() => Err(Failure::refused("stopped before everything was removed")
+            .hint(format!("remove the rest: `netsurgeon network clean --namespace {namespace} --force`"))),
+    }
 }
 
 fn report(
@@ -165,10 +180,7 @@ fn report(
     let is_known = |key: &_| baseline.is_some_and(|baseline| baseline.has_failed(key));
     let output = TestOutput::new(result, causes(result), &is_known);
     context.output.data(&output, |output_of| text(output_of, &output))?;
-    for (path, content) in [
-        (&args.svg, svg as fn(&TestResult) -> String),
-        (&args.metrics, metrics_text),
-    ] {
+    for (path, content) in [(&args.svg, svg as fn(&TestResult) -> String), (&args.metrics, metrics_text)] {
         if let Some(path) = path {
             write_file(path, content(result).as_bytes(), Readers::All)?;
         }
@@ -216,7 +228,8 @@ impl TestArgs {
     }
 
     fn test(&self, baseline: Option<Baseline>) -> Test {
-        let named = |names: &[String]| names.iter().filter_map(|name| Path::named(name)).collect::<BTreeSet<_>>();
+        let named =
+            |names: &[String]| names.iter().filter_map(|name| Path::named(name)).collect::<BTreeSet<_>>();
         let mut skip = named(&self.skip);
         if !self.only.is_empty() {
             let only = named(&self.only);

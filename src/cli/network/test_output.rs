@@ -68,8 +68,10 @@ fn summary(output: &Output, of: &TestOutput<'_>) -> String {
         if passed.saturating_add(failed).saturating_add(open) == 0 {
             return None;
         }
-        let failed_text = if failed > 0 { output.paint(Tone::Bad, &failed.to_string()) } else { "0".to_string() };
-        let open_text = if open > 0 { output.paint(Tone::Careful, &open.to_string()) } else { "0".to_string() };
+        let failed_text =
+            if failed > 0 { output.paint(Tone::Bad, &failed.to_string()) } else { "0".to_string() };
+        let open_text =
+            if open > 0 { output.paint(Tone::Careful, &open.to_string()) } else { "0".to_string() };
         Some([path.name().to_string(), path.title().to_string(), passed.to_string(), failed_text, open_text])
     });
     table(["PATH", "WHAT", "PASSED", "FAILED", "NOT TESTED"], rows) + "\n"
@@ -96,15 +98,17 @@ fn matrix(output: &Output, result: &TestResult) -> String {
 }
 
 fn pair(result: &TestResult, from: &str, to: &str) -> Verdict {
-    let of_pair = result.cells().filter(|(key, _)| {
-        key.from == from && if key.path.is_pair() { key.to == to } else { from == to }
-    });
-    of_pair.map(|(_, cell)| cell.verdict()).max_by_key(|verdict| match verdict {
-        Verdict::NotTested => 0,
-        Verdict::Passed => 1,
-        Verdict::Failed => 2,
-    })
-    .unwrap_or(Verdict::NotTested)
+    let of_pair = result
+        .cells()
+        .filter(|(key, _)| key.from == from && if key.path.is_pair() { key.to == to } else { from == to });
+    of_pair
+        .map(|(_, cell)| cell.verdict())
+        .max_by_key(|verdict| match verdict {
+            Verdict::NotTested => 0,
+            Verdict::Passed => 1,
+            Verdict::Failed => 2,
+        })
+        .unwrap_or(Verdict::NotTested)
 }
 
 fn failures(output: &Output, of: &TestOutput<'_>) -> String {
@@ -116,13 +120,21 @@ fn failures(output: &Output, of: &TestOutput<'_>) -> String {
         let cells: Vec<_> = of.result.cells().filter(|(key, cell)| is_of_cause(key, cell)).collect();
         let all_known = cells.iter().all(|(key, _)| of.known.contains(key));
         let note = if all_known { ", as in the baseline" } else { "" };
-        let title = format!("{}: {} failed, {}{note}", cause.path, counted(cells.len(), "path", "paths"), cause.pattern);
+        let title = format!(
+            "{}: {} failed, {}{note}",
+            cause.path,
+            counted(cells.len(), "path", "paths"),
+            cause.pattern
+        );
         lines.push(output.paint(if all_known { Tone::Careful } else { Tone::Bad }, &title));
         for (key, cell) in cells.iter().take(IN_FULL) {
             lines.extend(wrapped("  ", &failure(key, cell)));
         }
         if cells.len() > IN_FULL {
-            lines.push(format!("  {}", and_more(cells.len().saturating_sub(IN_FULL)).trim_start_matches(", ")));
+            lines.push(format!(
+                "  {}",
+                and_more(cells.len().saturating_sub(IN_FULL)).trim_start_matches(", ")
+            ));
         }
         lines.extend(wrapped("  likely: ", &cause.likely));
         lines.extend(wrapped("  remedy: ", &cause.remedy));
@@ -139,9 +151,14 @@ fn failure(key: &CellKey, cell: &Cell) -> String {
     };
     let variant = if key.variant.is_empty() { String::new() } else { format!(" ({})", key.variant) };
     let rounds = cell.passed.saturating_add(cell.failed);
-    let rounds = if cell.passed > 0 { format!(" [{} of {rounds} rounds]", cell.failed) } else { String::new() };
+    let rounds =
+        if cell.passed > 0 { format!(" [{} of {rounds} rounds]", cell.failed) } else { String::new() };
     let (tried, seen) = cell.last.as_ref().map_or(("", ""), |last| (&*last.tried, &*last.seen));
-    let series = if cell.sent > 0 { format!("; {} of {} lost in all rounds", cell.lost, cell.sent) } else { String::new() };
+    let series = if cell.sent > 0 {
+        format!("; {} of {} lost in all rounds", cell.lost, cell.sent)
+    } else {
+        String::new()
+    };
     format!("{place}{variant}{rounds}: {tried}: {seen}{series}")
 }
 
@@ -181,9 +198,13 @@ fn verdict(of: &TestOutput<'_>) -> String {
     };
     let outcome = match (of.new_failures, of.known_failures) {
         (0, 0) => "every tested path passed".to_string(),
-        (0, known) => format!("no new failure; {} failed, as in the baseline", counted(known, "path", "paths")),
+        (0, known) => {
+            format!("no new failure; {} failed, as in the baseline", counted(known, "path", "paths"))
+        }
         (new, 0) => format!("{} failed", counted(new, "path", "paths")),
-        (new, known) => format!("{} failed, and {known} as in the baseline", counted(new, "new path", "new paths")),
+        (new, known) => {
+            format!("{} failed, and {known} as in the baseline", counted(new, "new path", "new paths"))
+        }
     };
     format!("{outcome} ({tested}{covered})\n")
 }

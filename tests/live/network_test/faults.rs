@@ -1,0 +1,236 @@
+//! Planted faults: each is found by the path that is named for it, with the node and the likely cause.
+
+use serde_json::json;
+
+use super::*;
+
+/// All paths except policies, which take half a minute if nothing enforces them.
+const QUICK: &str = "--skip policy-deny,policy-allow";
+
+/// The rules of flannel 0.28 for a range and the range of the node (`masqRules`, pkg/trafficmngr/iptables/iptables.go).
+fn flannel_rules(lease: &str) -> String {
+    let (all, chain) = ("10.244.0.0/16", "FLANNEL-POSTRTG");
+    format!(
+        "*nat\n:{chain} - [0:0]\n\
+         -A POSTROUTING -m comment --comment \"flanneld masq\" -j {chain}\n\
+         -A {chain} -m mark --mark 0x4000/0x4000 -j RETURN\n\
+         -A {chain} -s {lease} -d {all} -j RETURN\n\
+         -A {chain} -s {all} -d {lease} -j RETURN\n\
+         -A {chain} ! -s {all} -d {lease} -j RETURN\n\
+         -A {chain} -s {all} ! -d 224.0.0.0/4 -j MASQUERADE --random-fully\n\
+         -A {chain} ! -s {all} -d {all} -j MASQUERADE --random-fully\nCOMMIT\n"
+    )
+}
+
+impl World {
+    fn on_node(&self, node: usize, program: &str, arguments: &[&str]) {
+        self.nodes[node].namespace().run(program, arguments);
+    }
+
+    /// Runs `nft` on a node with a script.
+    fn nft(&self, node: usize, script: &str) {
+        self.on_node(node, "nft", &[script]);
+    }
+
+    fn iptables(&self, node: usize, rules: &str) {
+        let file = self.nodes[node].host().path("/tmp/rules");
+        std::fs::write(&file, rules).unwrap();
+        self.on_node(node, "iptables-restore", &["--noflush", &file.display().to_string()]);
+    }
+
+    async fn restart_proxy(&mut self, node: usize, cluster_cidr: &str) {
+        let proxy = &mut self.nodes[node].proxy;
+        proxy.stop();
+        proxy.config["clusterCIDR"] = cluster_cidr.into();
+        proxy.start_again().await;
+    }
+}
+
+/// Asserts that only these paths failed, and returns the failures.
+#[track_caller]
+fn only(result: &Value, paths: &[&str]) -> Vec<String> {
+    let all = failures(result);
+    assert_eq!(failed_paths(result), paths, "{all:#?}");
+    all
+}
+
+/// Asserts that a failure has all these words.
+#[track_caller]
+fn has(failures: &[String], start: &str, words: &[&str]) {
+    let found =
+        failures.iter().any(|line| line.starts_with(start) && words.iter().all(|word| line.contains(word)));
+    assert!(found, "{start} {words:?}: {failures:#?}");
+}
+
+/// Asserts that a cause of the result has all these words.
+#[track_caller]
+fn explains(result: &Value, path: &str, words: &[&str]) {
+    let causes = result["causes"].as_array().expect("causes");
+    let found = causes.iter().any(|cause| {
+        let text = cause.to_string();
+        cause["path"] == path && words.iter().all(|word| text.contains(word))
+    });
+    assert!(found, "{path} {words:?}: {causes:#?}");
+}
+
+#[tokio::test]
+async fn faults_of_packets_and_addresses_are_found() {
+    let world = World::start(2, PodNetwork::Bridge).await;
+    only(&world.test(QUICK), &[]);
+
+    // Every tenth datagram from node-1 to node-2 is lost.
+    world.nft(
+        1,
+        "add table inet planted; add chain inet planted forward { type filter hook forward priority 0; }; \
+                  add rule inet planted forward iifname eth0 udp dport 17250 numgen inc mod 10 < 1 drop",
+    );
+    let found = world.test(QUICK);
+    has(
+        &only(&found, &["loss"]),
+        "loss node-1 node-2 UDP lost-there",
+        &["100 sent, 90 arrived, 90 answered"],
+    );
+    world.nft(1, "delete table inet planted");
+
+    // On the way back.
+    world.nft(
+        1,
+        "add table inet planted; add chain inet planted forward { type filter hook forward priority 0; }; \
+                  add rule inet planted forward oifname eth0 udp sport 17250 numgen inc mod 10 < 1 drop",
+    );
+    let found = world.test(QUICK);
+    has(
+        &only(&found, &["loss"]),
+        "loss node-1 node-2 UDP lost-back",
+        &["100 sent, 100 arrived, 90 answered"],
+    );
+    world.nft(1, "delete table inet planted");
+
+    world.on_node(1, "ip", &["link", "set", "eth0", "mtu", "1400"]);
+    let found = world.test(QUICK);
+    let all = only(&found, &["full-size"]);
+    has(&all, "full-size node-1 node-2", &["1500 bytes", "packets of 1400 bytes do"]);
+    has(&all, "full-size node-2 node-1", &["1500 bytes", "the limit of 1400 bytes was reported"]);
+    explains(&found, "full-size", &["MTU"]);
+    world.on_node(1, "ip", &["link", "set", "eth0", "mtu", "1500"]);
+
+    // node-1 had another range under flannel.
+    world.iptables(0, &flannel_rules("10.244.7.0/24"));
+    let found = world.test(QUICK);
+    let all = only(&found, &["pod-to-pod-same-node", "pod-to-pod", "pod-to-service", "node-port-local"]);
+    has(&all, "pod-to-pod node-1 node-2 TCP source-of-sender", &["192.0.2.101"]);
+    has(&all, "pod-to-pod node-1 node-2 UDP source-of-sender", &["192.0.2.101"]);
+    has(&all, "pod-to-pod node-2 node-1 TCP source-of-receiver", &["10.244.1.1"]);
+    explains(&found, "pod-to-pod", &["FLANNEL-POSTRTG", "node-1"]);
+    // With its present range, the same chain does no harm.
+    world.on_node(0, "iptables", &["-t", "nat", "-F", "FLANNEL-POSTRTG"]);
+    world.on_node(0, "iptables", &["-t", "nat", "-F", "POSTROUTING"]);
+    world.iptables(0, &flannel_rules("10.244.1.0/24"));
+    only(&world.test("--only pod-to-pod,pod-to-pod-same-node"), &[]);
+}
+
+#[tokio::test]
+async fn faults_of_routes_and_services_are_found() {
+    let mut world = World::start(2, PodNetwork::Bridge).await;
+
+    // node-2 does not find the way back to the Pods of node-1.
+    world.on_node(1, "ip", &["route", "replace", "blackhole", "10.244.1.0/24"]);
+    let found = world.test("--only node-to-node,pod-to-pod,loss");
+    let all = only(&found, &["pod-to-pod", "loss"]);
+    has(&all, "loss node-1 node-2 UDP lost-back", &["100 sent, 100 arrived, 0 answered"]);
+    has(&all, "loss node-2 node-1 UDP lost-there", &["100 sent, 0 arrived, 0 answered"]);
+    explains(&found, "pod-to-pod", &["no route"]);
+    world.on_node(1, "ip", &["route", "replace", "10.244.1.0/24", "via", "192.0.2.101"]);
+
+    for node in 0..2 {
+        world.nft(node, "add table inet planted; add chain inet planted first { type filter hook prerouting priority -300; }; \
+                         add rule inet planted first tcp dport 53 drop");
+    }
+    let found = world.test(QUICK);
+    only(&found, &["dns-tcp"]);
+    explains(&found, "dns-tcp", &["TCP port 53"]);
+    for node in 0..2 {
+        world.nft(node, "delete table inet planted");
+    }
+
+    world.nodes[0].proxy.pause();
+    let found = world.test(QUICK);
+    let all = only(&found, &["pod-to-service", "node-to-service", "hairpin", "node-port", "node-port-local"]);
+    assert!(all.iter().all(|line| line.contains("node-1")), "{all:#?}");
+    has(&all, "pod-to-service node-1", &[]);
+    has(&all, "node-port node-2 node-1", &[]);
+    explains(&found, "pod-to-service", &["kube-proxy", "node-1"]);
+    world.nodes[0].proxy.resume();
+
+    // kube-proxy of node-1 does not count its Pods as local.
+    world.restart_proxy(0, "10.99.0.0/16").await;
+    let found = world.test(QUICK);
+    has(&only(&found, &["pod-to-service"]), "pod-to-service node-1", &["source-of-sender", "192.0.2.101"]);
+    explains(&found, "pod-to-service", &["clusterCIDR"]);
+    world.restart_proxy(0, "10.244.0.0/16").await;
+
+    let condition = json!({
+        "type": "NetworkUnavailable", "status": "True", "reason": "CalicoIsDown", "message": "Calico is shutting down",
+        "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let status = json!({"status": {"conditions": [condition]}});
+    world.cluster.api.strategic("/api/v1/nodes/node-2/status", &status).await;
+    let found = world.test(QUICK);
+    has(&only(&found, &["node-object"]), "node-object node-2", &["CalicoIsDown"]);
+    explains(&found, "node-object", &["kubectl patch node"]);
+}
+
+#[tokio::test]
+async fn faults_of_the_cni_configuration_are_found() {
+    let world = World::start(2, PodNetwork::Bridge).await;
+
+    // An old rule for the host port comes first, and leads to an address that no Pod has.
+    world.on_node(
+        1,
+        "iptables",
+        &[
+            "-t",
+            "nat",
+            "-I",
+            "PREROUTING",
+            "-p",
+            "tcp",
+            "--dport",
+            "17251",
+            "-j",
+            "DNAT",
+            "--to-destination",
+            "10.244.2.250:17250",
+        ],
+    );
+    let found = world.test(QUICK);
+    has(&only(&found, &["host-port"]), "host-port node-1 node-2 TCP", &[]);
+    world.on_node(1, "iptables", &["-t", "nat", "-D", "PREROUTING", "1"]);
+
+    let conflist = world.nodes[1].host().path(super::super::rig::pod_network::CONFIGURATION);
+    let sound = std::fs::read_to_string(&conflist).unwrap();
+    let mut broken: Value = serde_json::from_str(&sound).unwrap();
+    broken["plugins"].as_array_mut().unwrap().pop();
+    std::fs::write(&conflist, broken.to_string()).unwrap();
+    let found = world.test(QUICK);
+    has(&only(&found, &["host-port"]), "host-port node-1 node-2 TCP refused", &[]);
+    explains(&found, "host-port", &["portmap"]);
+    std::fs::write(&conflist, sound).unwrap();
+
+    let found = world.test("--only policy-deny,policy-allow");
+    let all = only(&found, &["policy-deny"]);
+    has(&all, "policy-deny node-1 node-2 ingress not-denied", &["answered"]);
+    explains(&found, "policy-deny", &["no component enforces NetworkPolicies"]);
+
+    // A half-written file that sorts first is worse than none.
+    std::fs::write(world.nodes[1].host().path("/etc/cni/net.d/00-half.conflist"), "{").unwrap();
+    let found = world.test(&format!("{QUICK} --patience 8s"));
+    let all = failures(&found);
+    has(&all, "agent node-2  pod not-started", &[]);
+    has(&all, "new-pod node-2   not-started", &[]);
+    assert!(
+        all.iter().all(|line| !line.contains(" node-1 node-1") && !line.starts_with("pod-to-pod")),
+        "{all:#?}"
+    );
+    explains(&found, "new-pod", &["/etc/cni/net.d"]);
+}

@@ -1,0 +1,92 @@
+//! `network test` on real nodes: nothing fails on a sound network, and each planted fault is found by the path that is named for it.
+
+mod faults;
+mod life;
+mod sound;
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::rig::cluster::{Cluster, ClusterOptions};
+use super::rig::image::AGENT;
+use super::rig::pod_network::{PodNetwork, start_policies};
+use super::rig::real_node::RealNodes;
+use super::rig::run::{Run, run};
+
+const DEADLINE: Duration = Duration::from_mins(1);
+const NAMESPACE: &str = "netsurgeon-network-test";
+
+/// A cluster with real nodes and DNS.
+struct World {
+    nodes: RealNodes,
+    cluster: Cluster,
+}
+
+impl World {
+    async fn start(nodes: u8, network: PodNetwork) -> Self {
+        let cluster = Cluster::start(ClusterOptions::with_real_nodes(nodes)).await;
+        let nodes = cluster.start_real_nodes(network).await;
+        cluster.start_dns(1).await;
+        Self { nodes, cluster }
+    }
+
+    async fn with_policies(nodes: u8, network: PodNetwork) -> Self {
+        let mut world = Self::start(nodes, network).await;
+        for node in world.nodes.iter_mut() {
+            let policies = start_policies(&world.cluster, node.host()).await;
+            node.programs.push(policies);
+        }
+        world
+    }
+
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_netsurgeon"));
+        command.args(words.split_whitespace()).env("KUBECONFIG", self.cluster.kubeconfig());
+        command.env("NETSURGEON_IMAGE", AGENT);
+        command
+    }
+
+    /// Runs the program to its end.
+    fn netsurgeon(&self, words: &str) -> Run {
+        run(words, self.command(words))
+    }
+
+    /// Runs `network test` with more options, as JSON.
+    fn test(&self, options: &str) -> Value {
+        let words = format!("network test {options} -o json");
+        let output = self.command(&words).output().expect("netsurgeon runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        println!("$ netsurgeon {words}\n{errors}[{:?}]", output.status.code());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{errors}"))
+    }
+}
+
+/// Returns the failed paths of a result, one line each: path, from, to, variant, kind of fault and what was seen.
+fn failures(result: &Value) -> Vec<String> {
+    let paths = result["paths"].as_array().expect("paths");
+    let failed = paths.iter().filter(|path| path["verdict"] == "failed");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    failed
+        .map(|path| {
+            let parts = ["path", "from", "to", "variant"].map(|name| text(&path[name]));
+            format!("{} {} {}", parts.join(" "), text(&path["last"]["fault"]), text(&path["last"]["seen"]))
+        })
+        .collect()
+}
+
+/// Returns the kinds of paths that failed.
+fn failed_paths(result: &Value) -> Vec<String> {
+    let mut paths: Vec<String> =
+        failures(result).iter().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect();
+    paths.dedup();
+    paths
+}
+
+/// Asserts that nothing of a test is left in the cluster.
+async fn assert_clean(world: &World) {
+    let found = world.cluster.api.find(&format!("/api/v1/namespaces/{NAMESPACE}")).await;
+    assert!(found.is_none(), "{found:?}");
+}
