@@ -36,7 +36,7 @@ pub(super) async fn full_size(identity: &Identity, to: SocketAddr) -> Seen {
 }
 
 async fn measured(identity: &Identity, to: SocketAddr) -> Result<Seen, Fault> {
-    let socket = probing(to).await?;
+    let socket = probing(identity, to).await?;
     let size = link_mtu(to.ip()).or_else(|| path_mtu(&socket, to)).ok_or_else(|| Fault::Impossible {
         reason: "the size of the link is unknown: `/proc/net/route` names no device for the address"
             .to_string(),
@@ -53,29 +53,26 @@ async fn measured(identity: &Identity, to: SocketAddr) -> Result<Seen, Fault> {
     let named = named.filter(|named| *named < size).map(u32::from);
     let mut passes = None;
     for step in STEPS.into_iter().filter(|step| *step < size) {
-        let socket = probing(to).await?;
+        let socket = probing(identity, to).await?;
         if matches!(try_size(&socket, identity, payload(step, to), LIMIT).await, Ok(true)) {
             passes = Some(step);
             break;
         }
     }
-    match passes {
-        Some(_) => Ok(Seen::TooLarge { size, passes, named }),
-        // Small datagrams do not arrive either: the size is not the reason.
-        None => {
-            let socket = probing(to).await?;
-            match try_size(&socket, identity, 0, LIMIT).await {
-                Ok(true) => Ok(Seen::TooLarge { size, passes, named }),
-                Ok(false) => Err(Fault::silence(LIMIT)),
-                Err(error) => Err(Fault::of(&error)),
-            }
-        }
+    if passes.is_some() {
+        return Ok(Seen::TooLarge { size, passes, named });
+    }
+    // If small datagrams do not arrive either, the size is not the reason.
+    match try_size(&probing(identity, to).await?, identity, 0, LIMIT).await {
+        Ok(true) => Ok(Seen::TooLarge { size, passes, named }),
+        Ok(false) => Err(Fault::silence(LIMIT)),
+        Err(error) => Err(Fault::of(&error)),
     }
 }
 
 /// Returns a socket whose packets are not fragmented.
-async fn probing(to: SocketAddr) -> Result<UdpSocket, Fault> {
-    let socket = socket_for(to).await?;
+async fn probing(identity: &Identity, to: SocketAddr) -> Result<UdpSocket, Fault> {
+    let socket = socket_for(identity, to).await?;
     let set = match to.ip() {
         IpAddr::V4(_) => set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE),
         IpAddr::V6(_) => set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::PROBE),

@@ -10,6 +10,8 @@
 //! test, and no answer over UDP is longer than its request. The agent resolves no names before it listens: without working DNS,
 //! one lookup takes 20 s.
 
+use std::net::IpAddr;
+
 mod answerer;
 mod ask;
 mod datagram;
@@ -39,13 +41,15 @@ pub struct Identity {
     pub name: String,
     /// The token that every request must contain.
     pub token: [u8; TOKEN_LENGTH],
+    /// The address at which the agent listens and from which it asks; `None` for all addresses of its network namespace.
+    pub address: Option<IpAddr>,
 }
 
 impl Identity {
     /// Returns an identity. The token is text of 32 hexadecimal digits; `None` if it is not.
-    pub fn new(name: &str, token: &str) -> Option<Self> {
+    pub fn new(name: &str, token: &str, address: Option<IpAddr>) -> Option<Self> {
         let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(token.as_bytes()).ok()?;
-        Some(Self { name: name.to_string(), token: bytes.try_into().ok()? })
+        Some(Self { name: name.to_string(), token: bytes.try_into().ok()?, address })
     }
 
     fn token_text(&self) -> String {

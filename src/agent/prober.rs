@@ -36,8 +36,8 @@ pub async fn probe(
     input: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    let prober =
-        Prober { identity, own: (Ipv4Addr::LOCALHOST, port).into(), connections: Connections::default() };
+    let own = SocketAddr::new(identity.address.unwrap_or(Ipv4Addr::LOCALHOST.into()), port);
+    let prober = Prober { identity, own, connections: Connections::default() };
     let (send, mut replies) = mpsc::channel::<Reply>(AT_ONCE);
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut lines = BufReader::new(input).lines();
@@ -74,7 +74,7 @@ impl Prober {
             Ask::Received { key } => tcp::received(identity, self.own, key).await,
             Ask::FullSize { to } => full_size::full_size(identity, to).await,
             Ask::Transfer { to, bytes, way } => tcp::transfer(identity, to, bytes, way).await,
-            Ask::Connect { to } => tcp::connect(to).await,
+            Ask::Connect { to } => tcp::connect(identity, to).await,
             Ask::Resolve { name, server, transport } => resolve(&name, server, transport).await,
             Ask::Stand { to, key } => self.connections.open(identity, to, key).await,
             Ask::Standing { key } => self.connections.state(key),

@@ -11,7 +11,7 @@
 //! | `received KEY` | the answer ends with two numbers: how many datagrams of a series arrived, and how many of them again |
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::{TcpListener, UdpSocket};
@@ -35,9 +35,9 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Opens the sockets at an address, or at all addresses of this network namespace. Without IPv6, these are its IPv4 addresses.
-    pub async fn open(identity: Identity, address: Option<IpAddr>, port: u16) -> io::Result<Self> {
-        let all = SocketAddr::new(address.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), port);
+    /// Opens the sockets at the address of the agent, or at all addresses of this network namespace. Without IPv6, these are its IPv4 addresses.
+    pub async fn open(identity: Identity, port: u16) -> io::Result<Self> {
+        let all = SocketAddr::new(identity.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), port);
         let four = (Ipv4Addr::UNSPECIFIED, port);
         let tcp = match TcpListener::bind(all).await {
             Err(error) if is_without_ipv6(&error) => TcpListener::bind(four).await?,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::answerer::{send, take};
 use super::fault::within;
@@ -33,15 +33,22 @@ struct AgentLine {
 }
 
 /// Opens a connection.
-async fn open(to: SocketAddr) -> Result<TcpStream, Fault> {
-    let stream = TcpStream::connect(to).await.map_err(|error| Fault::of(&error))?;
-    let _ = stream.set_nodelay(true);
-    Ok(stream)
+async fn open(identity: &Identity, to: SocketAddr) -> Result<TcpStream, Fault> {
+    let connected = async {
+        let socket = if to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        if let Some(address) = identity.address {
+            socket.bind((address, 0).into())?;
+        }
+        let stream = socket.connect(to).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    connected.await.map_err(|error: std::io::Error| Fault::of(&error))
 }
 
 /// Opens a connection and sends a request.
 async fn request(identity: &Identity, to: SocketAddr, verb: &str) -> Result<BufReader<TcpStream>, Fault> {
-    let mut stream = open(to).await?;
+    let mut stream = open(identity, to).await?;
     let line = format!("NSG1 {} {verb}\n", identity.token_text());
     stream.write_all(line.as_bytes()).await.map_err(|error| Fault::of(&error))?;
     Ok(BufReader::new(stream))
@@ -146,11 +153,11 @@ pub(super) async fn transfer(identity: &Identity, to: SocketAddr, bytes: u32, wa
 }
 
 /// Opens a connection, and closes it. The server can be any program.
-pub(super) async fn connect(to: SocketAddr) -> Seen {
+pub(super) async fn connect(identity: &Identity, to: SocketAddr) -> Seen {
     let mut fault = None;
     for _ in 0..2 {
         let started = Instant::now();
-        match within(ATTEMPT, open(to)).await {
+        match within(ATTEMPT, open(identity, to)).await {
             Ok(_) => return Seen::Connected { micros: micros(started) },
             Err(error) => fault = Some(error),
         }

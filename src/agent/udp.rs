@@ -21,10 +21,10 @@ const LATE: Duration = Duration::from_millis(400);
 const LARGEST: usize = 2048;
 
 /// Opens a socket for one address, on a new source port. The kernel reports errors only for such a socket.
-pub(super) async fn socket_for(to: SocketAddr) -> Result<UdpSocket, Fault> {
+pub(super) async fn socket_for(identity: &Identity, to: SocketAddr) -> Result<UdpSocket, Fault> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let open = async {
-        let socket = UdpSocket::bind((any, 0)).await?;
+        let socket = UdpSocket::bind((identity.address.unwrap_or(any), 0)).await?;
         socket.connect(to).await?;
         Ok::<_, std::io::Error>(socket)
     };
@@ -47,7 +47,7 @@ pub(super) async fn who(identity: &Identity, to: SocketAddr, tries: u8) -> Seen 
 }
 
 async fn ask(identity: &Identity, to: SocketAddr) -> Result<(String, IpAddr), Fault> {
-    let socket = socket_for(to).await?;
+    let socket = socket_for(identity, to).await?;
     let head = Head { token: identity.token, key: 0, number: rand::rng().random() };
     let broken = |error: std::io::Error| Fault::of(&error);
     socket.send(&head.request(0)).await.map_err(broken)?;
@@ -87,7 +87,7 @@ impl Answers {
 
 /// Sends numbered datagrams and counts the answers. The kernel's errors for one datagram do not end the series.
 pub(super) async fn echoes(identity: &Identity, to: SocketAddr, count: u16, key: u64) -> Seen {
-    let socket = match socket_for(to).await {
+    let socket = match socket_for(identity, to).await {
         Ok(socket) => socket,
         Err(fault) => return Seen::Failed(fault),
     };

@@ -77,6 +77,16 @@ impl Pattern {
     }
 }
 
+impl Pattern {
+    /// Returns the node of the failures, in words that follow a noun; empty for several nodes.
+    fn place(&self) -> String {
+        match self {
+            Self::From { node } | Self::To { node } | Self::At { node } => format!(" on `{node}`"),
+            Self::Everywhere | Self::Scattered => String::new(),
+        }
+    }
+}
+
 impl std::fmt::Display for Pattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -156,7 +166,7 @@ fn likely(path: Path, fault: FaultClass, pattern: &Pattern, seen: &str, failed: 
              `kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide`",
         ),
         (Path::HostPort, _) => host_port(fault),
-        _ => further(path, fault, pattern, failed),
+        _ => further(path, pattern, failed),
     }
 }
 
@@ -300,11 +310,7 @@ fn host_port(fault: FaultClass) -> Texts {
     )
 }
 
-fn further(path: Path, fault: FaultClass, pattern: &Pattern, failed: &BTreeSet<Path>) -> Texts {
-    let node_of = |pattern: &Pattern| match pattern {
-        Pattern::From { node } | Pattern::To { node } | Pattern::At { node } => format!(" on `{node}`"),
-        Pattern::Everywhere | Pattern::Scattered => String::new(),
-    };
+fn further(path: Path, pattern: &Pattern, failed: &BTreeSet<Path>) -> Texts {
     let is_service = matches!(
         path,
         Path::PodToService
@@ -318,53 +324,56 @@ fn further(path: Path, fault: FaultClass, pattern: &Pattern, failed: &BTreeSet<P
         return texts(
             format!(
                 "kube-proxy{} does not run or its rules are out of date: Pods reach each other directly, but not through a Service",
-                node_of(pattern)
+                pattern.place()
             ),
             "check kube-proxy (or its replacement) on the node: `kubectl -n kube-system get pods -o wide -l k8s-app=kube-proxy`, and its \
              health: `curl http://localhost:10256/healthz` on the node",
         );
     }
-    match (path, fault) {
-        (Path::Agent, _) => texts(
+    basic(path, pattern, failed)
+}
+
+/// Returns the likely cause of failures that are not those of Services.
+fn basic(path: Path, pattern: &Pattern, failed: &BTreeSet<Path>) -> Texts {
+    match path {
+        Path::Agent => texts(
             "the API server cannot reach the kubelet of the node, or the agent was killed",
             "`kubectl -n NAMESPACE logs POD`; if that fails, too: the way from the API server to port 10250 of the node",
         ),
-        (Path::Counters, _) => texts(
+        Path::Counters => texts(
             "the kernel drops connections: the table of tracked connections is full, or two flows collide",
             "on the node: `conntrack -S` and `sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max`; raise the limit \
              (`conntrack.maxPerCore` of kube-proxy)",
         ),
-        (Path::StandingConnection, _) => texts(
+        Path::StandingConnection => texts(
             "the path was interrupted while the connection was open, or an idle timer or a rule change ended it",
             "compare the time with changes on these two nodes; connections that end during a change are what clients notice",
         ),
-        (Path::NodeToNode, _) => texts(
+        Path::NodeToNode => texts(
             "a firewall or security group blocks the port of the test between nodes, or the nodes have no route to each other",
             "allow the port (`--port`) between nodes, or choose one that is allowed. Tunnels of network plug-ins need their own ports",
         ),
-        (Path::PodToPod | Path::NodeToPod | Path::PodToNode, _) if failed.contains(&Path::NodeToNode) => {
-            texts(
-                "the nodes do not reach each other: see `node-to-node`",
-                "repair the path between the nodes first",
-            )
-        }
-        (Path::PodToPod | Path::NodeToPod, _) => texts(
+        Path::PodToPod | Path::NodeToPod | Path::PodToNode if failed.contains(&Path::NodeToNode) => texts(
+            "the nodes do not reach each other: see `node-to-node`",
+            "repair the path between the nodes first",
+        ),
+        Path::PodToPod | Path::NodeToPod => texts(
             format!(
                 "there is no route{} to the other node's Pods: the agent of the network plug-in does not run, its tunnel is blocked, or \
                  its routes or annotations are out of date",
-                node_of(pattern)
+                pattern.place()
             ),
             "on both nodes: `ip route` must have the other node's Pod range, and the tunnel's UDP port must be open between nodes; \
              restart the network plug-in's agent on that node",
         ),
-        (Path::PodToPodSameNode, _) => texts(
+        Path::PodToPodSameNode => texts(
             format!(
                 "the bridge or the links of Pods{} are broken, or a rule of the node drops their traffic",
-                node_of(pattern)
+                pattern.place()
             ),
             "on the node: `bridge link`, `ip route`, and FORWARD in `iptables-save` (policy DROP without a rule for Pods)",
         ),
-        (Path::PodToNode, _) => texts(
+        Path::PodToNode => texts(
             "the host firewall of the node drops traffic from Pods",
             "allow the Pod ranges in the host firewall (INPUT), and check `rp_filter` of the Pods' links",
         ),

@@ -21,6 +21,8 @@ const AT_ONCE: usize = 16;
 const PAUSE: Duration = Duration::from_millis(300);
 /// The time after the last renewal during which no other test starts in the namespace.
 const LEASE_DURATION: Duration = Duration::from_secs(20);
+/// The pause between two renewals of the Lease.
+const RENEWAL: Duration = Duration::from_secs(5);
 /// The time for the removal of Pods, which get one second to end.
 const REMOVAL: Duration = Duration::from_mins(2);
 
@@ -150,7 +152,7 @@ impl Deployment {
     /// Renews the Lease until the future is dropped.
     pub async fn keep_lease(&self) {
         loop {
-            sleep(LEASE_DURATION / 4).await;
+            sleep(RENEWAL).await;
             let _ = self.lease.lock().await.renew().await;
         }
     }
@@ -361,8 +363,9 @@ fn ready(pod: &Pod) -> Option<Agent> {
 /// Returns why a Pod waits.
 fn waiting(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
-    let states = status.container_statuses.iter().flatten().filter_map(|container| container.state.as_ref());
-    let of_containers = states.filter_map(|state| {
+    let containers =
+        status.container_statuses.iter().flatten().filter_map(|container| container.state.as_ref());
+    let of_containers = containers.filter_map(|state| {
         let waiting = state.waiting.as_ref()?;
         Some(format!(
             "{}: {}",

@@ -214,10 +214,9 @@ fn series(name: &str, seen: &Seen, received: Option<u16>) -> (Option<FaultClass>
     }
     let class = match (lost, received) {
         (0, _) => return (None, text),
-        (_, None) => FaultClass::Lost,
         (_, Some(received)) if received < *sent && received <= *answered => FaultClass::LostThere,
         (_, Some(received)) if received >= *sent => FaultClass::LostBack,
-        (_, Some(_)) => FaultClass::Lost,
+        _ => FaultClass::Lost,
     };
     fault(class, text)
 }

@@ -32,10 +32,10 @@ pub fn svg(result: &Result) -> String {
     let longest =
         result.nodes.iter().map(|node| node.chars().count().min(LONGEST_NAME)).max().unwrap_or_default();
     let margin = if has_names { longest.saturating_mul(LETTER).saturating_add(16) } else { 20 };
-    let side = size.saturating_mul(count);
+    let edge = size.saturating_mul(count);
     let (width, height) = (
-        margin.saturating_add(side).saturating_add(20).max(420),
-        margin.saturating_add(side).saturating_add(64),
+        margin.saturating_add(edge).saturating_add(20).max(420),
+        margin.saturating_add(edge).saturating_add(64),
     );
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -56,7 +56,7 @@ pub fn svg(result: &Result) -> String {
             square((x, y, size), (from, to), pair, &mut text);
         }
     }
-    legend(margin.saturating_add(side).saturating_add(24), &mut text);
+    legend(margin.saturating_add(edge).saturating_add(24), &mut text);
     text.push_str("</svg>\n");
     text
 }

@@ -108,7 +108,7 @@ pub(super) struct Round<'t> {
     pub(super) members: &'t [Member],
     pub(super) targets: &'t Targets,
     pub(super) schedule: &'t Schedule,
-    pub(super) round: usize,
+    pub(super) number: usize,
     /// The port of all agents, and the host port of the peers.
     pub(super) ports: (u16, u16),
 }
@@ -121,7 +121,7 @@ impl Round<'_> {
             self.on_one_node(from, &mut probes);
             self.to_services(from, &mut probes);
             self.to_cluster(from, &mut probes);
-            let partners = self.schedule.partners(from, self.round);
+            let partners = self.schedule.partners(from, self.number);
             for (place, to) in partners.into_iter().enumerate() {
                 let transfers = place == 0 || self.members.len() <= ALL_TRANSFERS;
                 self.between(from, to, transfers, &mut probes);
@@ -214,7 +214,7 @@ impl Round<'_> {
         probes: &mut Vec<Probe>,
     ) {
         let at = SocketAddr::new(target, self.ports.0);
-        let key = series_key(self.round, from, to, target.is_ipv6());
+        let key = series_key(self.number, from, to, target.is_ipv6());
         let (asker, name) = ((from, Role::Pod), self.name(to));
         let receiver = (to, Role::Pod);
         probes.push(Probe {

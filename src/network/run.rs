@@ -275,7 +275,7 @@ impl Running<'_> {
             members: &self.fleet.members,
             targets: &self.targets,
             schedule: &self.schedule,
-            round: usize::try_from(number).unwrap_or_default(),
+            number: usize::try_from(number).unwrap_or_default(),
             ports: self.ports,
         };
         let mut probes = round.standing(number == 0);
@@ -293,7 +293,7 @@ impl Running<'_> {
     async fn settle(&mut self, replies: &mut Replies) {
         let started = Instant::now();
         while started.elapsed() < SETTLEMENT {
-            let failed = replies.take_failed(&self.fleet.members, |path| path.needs_services());
+            let failed = replies.take_failed(&self.fleet.members, Path::needs_services);
             if failed.is_empty() {
                 return;
             }

@@ -26,9 +26,6 @@ Example:
 pub struct ServeArgs {
     #[command(flatten)]
     identity: IdentityArgs,
-    /// The address to listen at [default: all addresses]
-    #[arg(long, value_name = "ADDRESS")]
-    address: Option<std::net::IpAddr>,
 }
 
 /// Read questions as JSON lines from stdin, and write what was seen as JSON lines to stdout
@@ -54,11 +51,14 @@ struct IdentityArgs {
     /// The token of the test, 32 hexadecimal digits
     #[arg(long, env = "NETSURGEON_AGENT_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: String,
+    /// The address at which the agent listens and from which it asks [default: all addresses]
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<std::net::IpAddr>,
 }
 
 impl IdentityArgs {
     fn identity(&self) -> Result<Identity, Failure> {
-        Identity::new(&self.name, &self.token)
+        Identity::new(&self.name, &self.token, self.address)
             .ok_or_else(|| Failure::usage("the token is not text of 32 hexadecimal digits"))
     }
 }
@@ -67,12 +67,11 @@ impl IdentityArgs {
 pub async fn run(_context: &Context, command: &AgentCommand) -> Result<Outcome, Failure> {
     match command {
         AgentCommand::Serve(args) => {
-            let listening =
-                Listening::open(args.identity.identity()?, args.address, args.identity.port).await?;
+            let listening = Listening::open(args.identity.identity()?, args.identity.port).await?;
             let ended = super::network::until_signal();
             tokio::select! {
                 served = serve(listening) => served?,
-                _ = ended => {}
+                () = ended => {}
             }
         }
         AgentCommand::Probe(args) => {

@@ -180,17 +180,17 @@ fn report(
     let is_known = |key: &_| baseline.is_some_and(|baseline| baseline.has_failed(key));
     let output = TestOutput::new(result, causes(result), &is_known);
     context.output.data(&output, |output_of| text(output_of, &output))?;
-    for (path, content) in [(&args.svg, svg as fn(&TestResult) -> String), (&args.metrics, metrics_text)] {
+    for (path, write) in [(&args.svg, svg as fn(&TestResult) -> String), (&args.metrics, metrics_text)] {
         if let Some(path) = path {
-            write_file(path, content(result).as_bytes(), Readers::All)?;
+            write_file(path, write(result).as_bytes(), Readers::All)?;
         }
     }
     if let Some(path) = &args.junit {
         write_file(path, junit_file(result, is_known).as_bytes(), Readers::All)?;
     }
     if let Some(path) = &args.save {
-        let content = serde_json::to_vec(result).map_err(|error| Failure::new(ExitKind::Bug, error))?;
-        write_file(path, &content, Readers::All)?;
+        let saved = serde_json::to_vec(result).map_err(|error| Failure::new(ExitKind::Bug, error))?;
+        write_file(path, &saved, Readers::All)?;
     }
     Ok(if output.new_failures > 0 { Outcome::Findings } else { Outcome::Done })
 }

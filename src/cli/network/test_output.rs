@@ -80,8 +80,8 @@ fn summary(output: &Output, of: &TestOutput<'_>) -> String {
 /// A row for each node that asks, a column for each node that answers.
 fn matrix(output: &Output, result: &TestResult) -> String {
     let mut lines = vec!["from (rows) to (columns): . passed, x failed, ? not tested".to_string()];
-    let heading: String = (1..=result.nodes.len()).map(|column| format!(" {column:>2}")).collect();
-    lines.push(format!("   {heading}"));
+    let columns: Vec<String> = (1..=result.nodes.len()).map(|column| format!("{column:>2}")).collect();
+    lines.push(format!("    {}", columns.join(" ")));
     for (row, from) in result.nodes.iter().enumerate() {
         let marks: String = result
             .nodes
