@@ -16,6 +16,8 @@ use crate::nameserver::{RecordKind, Server};
 
 /// The number of questions that are worked on at the same time.
 const AT_ONCE: usize = 24;
+/// The number of series of datagrams at the same time. More of them could overflow the queue of a receiver.
+const SERIES_AT_ONCE: usize = 4;
 /// The port of name servers.
 const DNS: u16 = 53;
 
@@ -26,6 +28,7 @@ struct Prober {
     /// The own server, for the number of received datagrams.
     own: SocketAddr,
     connections: Connections,
+    series: Arc<Semaphore>,
 }
 
 /// Reads questions as JSON lines until the input ends, and writes a reply for each as a JSON line, in any order. `port` is that of
@@ -37,7 +40,12 @@ pub async fn probe(
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
     let own = SocketAddr::new(identity.address.unwrap_or(Ipv4Addr::LOCALHOST.into()), port);
-    let prober = Prober { identity, own, connections: Connections::default() };
+    let prober = Prober {
+        identity,
+        own,
+        connections: Connections::default(),
+        series: Arc::new(Semaphore::new(SERIES_AT_ONCE)),
+    };
     let (send, mut replies) = mpsc::channel::<Reply>(AT_ONCE);
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut lines = BufReader::new(input).lines();
@@ -70,7 +78,10 @@ impl Prober {
             Ask::Who { to, transport: Transport::Tcp, tries } => tcp::who(identity, to, tries).await,
             Ask::Who { to, transport: Transport::Udp, tries } => udp::who(identity, to, tries).await,
             Ask::Spread { to, count } => tcp::spread(identity, to, count).await,
-            Ask::Echoes { to, count, key } => udp::echoes(identity, to, count, key).await,
+            Ask::Echoes { to, count, key } => {
+                let _place = self.series.acquire().await;
+                udp::echoes(identity, to, count, key).await
+            }
             Ask::Received { key } => tcp::received(identity, self.own, key).await,
             Ask::FullSize { to } => full_size::full_size(identity, to).await,
             Ask::Transfer { to, bytes, way } => tcp::transfer(identity, to, bytes, way).await,

@@ -14,6 +14,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Semaphore;
 
@@ -24,6 +25,8 @@ use super::received::Received;
 
 /// The number of TCP connections at the same time.
 const MOST_CONNECTIONS: usize = 4096;
+/// The size of the kernel's queue for datagrams, in bytes.
+const BUFFER: usize = 8 << 20;
 /// The largest datagram, in bytes.
 const LARGEST: usize = 64 << 10;
 
@@ -47,6 +50,10 @@ impl Listening {
             Err(error) if is_without_ipv6(&error) => UdpSocket::bind(four).await?,
             bound => bound?,
         };
+        // A series of every other node may arrive at the same moment. Without the permission, the limit of the node remains
+        // (`net.core.rmem_max`).
+        let _ = set_socket_recv_buffer_size_force(&udp, BUFFER)
+            .or_else(|_| set_socket_recv_buffer_size(&udp, BUFFER));
         Ok(Self { tcp, udp, identity })
     }
 }

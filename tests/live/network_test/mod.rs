@@ -2,6 +2,7 @@
 
 mod faults;
 mod life;
+mod scale;
 mod sound;
 
 use std::process::Command;
