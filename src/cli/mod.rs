@@ -11,6 +11,7 @@ pub mod output;
 pub mod report;
 pub mod source;
 
+mod agent;
 mod api;
 mod audit;
 mod beside_bar;
@@ -134,6 +135,9 @@ enum Command {
     /// Calculate addresses of Service ranges, for scripts
     #[command(subcommand)]
     Ip(ip::IpCommand),
+    /// Run a part of netsurgeon on a node
+    #[command(subcommand, hide = true)]
+    Agent(agent::AgentCommand),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
     /// Print the version
@@ -313,6 +317,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Certs(command) => certs::run(context, command).await,
         Command::ControlPlane(command) => controlplane::run(context, command).await,
         Command::Ip(command) => ip::run(context, command),
+        Command::Agent(command) => agent::run(context, command),
         Command::Completions(args) => completions::completions(context, args),
         Command::Man(args) => completions::man(context, args),
         Command::Version => completions::version(context),
