@@ -68,8 +68,8 @@ commands=(cc curl git protoc)
 case "${1:-}" in
     build) ;;
     rig)
-        packages+=(bind9-libs chromium conntrack faketime iproute2 iptables libedit2 nftables openssl time)
-        commands+=(chromium conntrack faketime ip iptables nft nsenter openssl python3 setpriv)
+        packages+=(bind9-libs chromium conntrack faketime iproute2 ipset iptables libedit2 nftables openssl time)
+        commands+=(chromium conntrack faketime ip ipset iptables nft nsenter openssl python3 setpriv)
         # Not needed beside a newer Python than Debian's.
         python3 -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
         ;;

@@ -10,8 +10,8 @@ use super::signature::{
 use crate::node_state::{Route, Rule};
 
 const NAMESPACES: &[&str] = &["kube-flannel", "kube-system"];
-/// Domain of its annotations, and the annotations that show routes to other nodes.
-const BACKEND: &str = "flannel.alpha.coreos.com/backend-type";
+/// Annotation that shows how Flannel reaches other nodes.
+pub(super) const BACKEND: &str = "flannel.alpha.coreos.com/backend-type";
 /// Protocol and types of routes.
 const BOOT: u8 = 3;
 const UNICAST: u8 = 1;
@@ -63,10 +63,8 @@ fn filter_rule(placed: &Placed<'_>, scene: &Scene<'_>) -> Option<Reason> {
     if (placed.table, placed.chain) != ("nat", "POSTROUTING") || placed.rule.comment.is_some() {
         return None;
     }
-    let anchors = placed.chain_rules.iter().filter_map(|rule| masquerade(rule, scene));
-    let network = anchors.into_iter().find(|network| is_beside(placed.rule, *network))?;
-    let _ = network;
-    sure(TEXT)
+    let mut anchors = placed.chain_rules.iter().filter_map(|rule| masquerade(rule, scene));
+    if anchors.any(|network| is_beside(placed.rule, network)) { sure(TEXT) } else { None }
 }
 
 /// Returns the network of `-s NETWORK ! -d 224.0.0.0/4 -j MASQUERADE`, if it contains pods.

@@ -2,6 +2,7 @@
 
 use super::Plugin;
 use super::context::Scene;
+use super::flannel::BACKEND;
 use super::signature::{Pattern::*, Reason, Signature, chain, object, weak};
 use crate::node_state::Route;
 
@@ -38,6 +39,9 @@ fn route(route: &Route, scene: &Scene<'_>) -> Option<Reason> {
     {
         return None;
     }
-    scene.context.node_of_route(route.to, route.via?)?;
+    let node = scene.context.node_of_route(route.to, route.via?)?;
+    if node.annotations.contains_key(BACKEND) {
+        return None;
+    }
     weak("kindnet adds a route to the pod range of each Node")
 }

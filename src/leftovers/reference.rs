@@ -117,8 +117,8 @@ fn pod_chain(chain: &Chain, table: &FilterTable, scene: &Scene<'_>) -> Option<St
     if is_cached || scene.state.results.gap().is_some() {
         return None;
     }
-    let addresses: BTreeSet<_> = if Hash("CNI-DN-", Letters::Hex, 16, 24).matches(&chain.name)
-        || Hash("CNI-SN-", Letters::Hex, 16, 24).matches(&chain.name)
+    let addresses: BTreeSet<_> = if Hash("CNI-DN-", Letters::Hex, 21, 21).matches(&chain.name)
+        || Hash("CNI-SN-", Letters::Hex, 21, 21).matches(&chain.name)
     {
         chain.rules.iter().flat_map(pod_addresses).collect()
     } else if Hash("CNI-", Letters::Hex, 24, 24).matches(&chain.name) {
