@@ -36,7 +36,7 @@ const BUFFER: usize = 256 << 10;
 /// Time in which the kernel must send the next part of a list.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time in which the kernel must send a whole list.
-const WHOLE: Duration = Duration::from_secs(60);
+const WHOLE: Duration = Duration::from_mins(1);
 /// How often a list is read that changes meanwhile.
 const TRIES: usize = 5;
 

@@ -5,7 +5,11 @@ use ipnetwork::IpNetwork;
 use super::Plugin;
 use super::cilium::is_local_moved;
 use super::context::{Scene, host};
-use super::signature::{Letters, Pattern::*, Reason, Signature, chains, link, object, resources, weak};
+use super::signature::{
+    Letters,
+    Pattern::{Hash, Is},
+    Reason, Signature, chains, link, object, resources, weak,
+};
 use crate::node_state::PolicyRule;
 
 const NAMESPACES: &[&str] = &["kube-system"];

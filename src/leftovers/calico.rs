@@ -5,7 +5,7 @@ use super::Plugin;
 use super::context::Scene;
 use super::signature::{
     ChainMark, Letters, ObjectMark,
-    Pattern::{self, *},
+    Pattern::{self, Hash, Is, Own},
     Reason, Signature, chain, chains, commented, link, object, resources, sure, weak,
 };
 use crate::node_state::{PolicyRule, Route};
@@ -53,12 +53,12 @@ const CHAINS: &[ChainMark] = &[
     chain("cali-to-wl-dispatch-allow", &[]),
     commented(Hash("cali-from-wl-dispatch-", Letters::Link, 1, 10), &[]),
     commented(Hash("cali-to-wl-dispatch-", Letters::Link, 1, 10), &[]),
-    commented(Hash("cali-pi-", Letters::Base64, 1, 24), &[]),
-    commented(Hash("cali-po-", Letters::Base64, 1, 24), &[]),
-    commented(Hash("cali-pri-", Letters::Base64, 1, 24), &[]),
-    commented(Hash("cali-pro-", Letters::Base64, 1, 24), &[]),
-    commented(Hash("cali-gi-", Letters::Base64, 1, 24), &[]),
-    commented(Hash("cali-go-", Letters::Base64, 1, 24), &[]),
+    commented(Hash("cali-pi-", Letters::Link, 1, 24), &[]),
+    commented(Hash("cali-po-", Letters::Link, 1, 24), &[]),
+    commented(Hash("cali-pri-", Letters::Link, 1, 24), &[]),
+    commented(Hash("cali-pro-", Letters::Link, 1, 24), &[]),
+    commented(Hash("cali-gi-", Letters::Link, 1, 24), &[]),
+    commented(Hash("cali-go-", Letters::Link, 1, 24), &[]),
     commented(Hash("cali-tw-", Letters::Link, 1, 24), &[]),
     commented(Hash("cali-fw-", Letters::Link, 1, 24), &[]),
     commented(Hash("cali-sm-", Letters::Link, 1, 24), &[]),
@@ -198,6 +198,6 @@ fn policy_rule(rule: &PolicyRule, _: &Scene<'_>) -> Option<Reason> {
     let is_its = rule.priority == 99
         && rule.is_negated
         && (1..=250).contains(&rule.table)
-        && rule.mark.is_some_and(|(mark, mask)| mark == mask && mark.count_ones() == 1);
+        && rule.mark.is_some_and(|(mark, mask)| mark == mask && mark.is_power_of_two());
     if is_its { weak("Calico adds this rule for WireGuard") } else { None }
 }

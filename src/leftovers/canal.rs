@@ -1,7 +1,7 @@
 //! The names of Canal that are neither Flannel's nor Calico's: `manifests/canal.yaml` of Calico's repository.
 
 use super::Plugin;
-use super::signature::{Pattern::*, Signature, object};
+use super::signature::{Pattern::Is, Signature, object};
 
 const NAMESPACES: &[&str] = &["kube-system"];
 

@@ -3,7 +3,9 @@
 use super::Plugin;
 use super::context::{Scene, host};
 use super::signature::{
-    ChainMark, Letters, ObjectMark, Pattern::*, Reason, Signature, chain, link, object, resources, sure, weak,
+    ChainMark, Letters, ObjectMark,
+    Pattern::{Between, Hash, Is, Own},
+    Reason, Signature, chain, link, object, resources, sure, weak,
 };
 use crate::node_state::{PolicyRule, Route};
 

@@ -5,7 +5,9 @@ use ipnetwork::IpNetwork;
 use super::Plugin;
 use super::context::{Scene, contains};
 use super::signature::{
-    Letters, ObjectMark, Pattern::*, Placed, Reason, Signature, chain, link, object, sure, weak,
+    Letters, ObjectMark,
+    Pattern::{Hash, Is, Own},
+    Placed, Reason, Signature, chain, link, object, sure, weak,
 };
 use crate::node_state::{Route, Rule};
 
@@ -92,10 +94,11 @@ fn is_beside(rule: &Rule, network: IpNetwork) -> bool {
     let has_links = rule.incoming.is_some() || rule.outgoing.is_some();
     let is_multicast = to.to_string() == "224.0.0.0/4" || to.to_string() == "ff00::/8";
     let is_its = match (rule.action.as_deref(), is_from_negated, is_to_negated) {
-        (Some("RETURN"), false, false) => from == network && to == network,
+        (Some("RETURN"), false, false) | (Some("MASQUERADE"), true, false) => {
+            from == network && to == network
+        }
         (Some("MASQUERADE"), false, true) => from == network && is_multicast,
         (Some("RETURN"), true, false) => from == network && contains(network, to),
-        (Some("MASQUERADE"), true, false) => from == network && to == network,
         _ => false,
     };
     is_its && !has_links && rule.conditions.is_empty()

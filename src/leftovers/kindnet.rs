@@ -3,7 +3,7 @@
 use super::Plugin;
 use super::context::Scene;
 use super::flannel::BACKEND;
-use super::signature::{Pattern::*, Reason, Signature, chain, object, weak};
+use super::signature::{Pattern::Is, Reason, Signature, chain, object, weak};
 use crate::node_state::Route;
 
 const NAMESPACES: &[&str] = &["kube-system"];

@@ -4,7 +4,7 @@ use super::Plugin;
 use super::context::Scene;
 use super::signature::{
     ChainMark, Letters,
-    Pattern::{self, *},
+    Pattern::{self, Hash, Is, Own},
     Placed, Reason, Signature, chain, commented, link, object, sure, weak,
 };
 use crate::node_state::{PolicyRule, Route};

@@ -102,27 +102,22 @@ fn route_text(route: &Route) -> String {
         8 => "prohibit ",
         _ => "other ",
     };
-    let mut text = format!("{kind}{}", route.to);
-    text.extend(route.via.iter().map(|via| format!(" via {via}")));
-    text.extend(route.link.iter().map(|link| format!(" dev {link}")));
-    text.push_str(&format!(" proto {}", route.protocol));
-    text
+    let mut words = vec![format!("{kind}{}", route.to)];
+    words.extend(route.via.iter().map(|via| format!("via {via}")));
+    words.extend(route.link.iter().map(|link| format!("dev {link}")));
+    words.push(format!("proto {}", route.protocol));
+    words.join(" ")
 }
 
 fn rule_text(rule: &PolicyRule) -> String {
-    let mut text = format!("{}:", rule.priority);
-    if rule.is_negated {
-        text.push_str(" not");
-    }
-    match rule.from {
-        Some(from) => text.push_str(&format!(" from {from}")),
-        None => text.push_str(" from all"),
-    }
-    text.extend(rule.to.iter().map(|to| format!(" to {to}")));
-    text.extend(rule.mark.iter().map(|(mark, mask)| format!(" fwmark {mark:#x}/{mask:#x}")));
-    text.extend(rule.incoming.iter().map(|link| format!(" iif {link}")));
-    text.push_str(&format!(" lookup {}", rule.table));
-    text
+    let mut words = vec![format!("{}:", rule.priority)];
+    words.extend(rule.is_negated.then(|| "not".to_string()));
+    words.push(rule.from.map_or_else(|| "from all".to_string(), |from| format!("from {from}")));
+    words.extend(rule.to.iter().map(|to| format!("to {to}")));
+    words.extend(rule.mark.iter().map(|(mark, mask)| format!("fwmark {mark:#x}/{mask:#x}")));
+    words.extend(rule.incoming.iter().map(|link| format!("iif {link}")));
+    words.push(format!("lookup {}", rule.table));
+    words.join(" ")
 }
 
 fn xfrm(signature: &Signature, scene: &Scene<'_>) -> Vec<Found> {

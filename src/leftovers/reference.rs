@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 
 use super::context::{Scene, host};
 use super::filter_judge::{chain_command, place, tables};
-use super::signature::{Found, Letters, Pattern::*, Signature};
+use super::signature::{Found, Letters, Pattern::Hash, Signature};
 use super::{Kind, Leftover, Plugin};
 use crate::node_state::{Chain, FilterBackend, FilterTable, Rule};
 
@@ -76,7 +76,7 @@ fn of_iptables(table: &FilterTable, scene: &Scene<'_>) -> Vec<Found> {
             }
             Some(_) => {}
             None => {
-                reasons.extend(pod_chain(chain, table, scene).map(|reason| (chain.name.as_str(), reason)))
+                reasons.extend(pod_chain(chain, table, scene).map(|reason| (chain.name.as_str(), reason)));
             }
         }
     }
@@ -103,28 +103,26 @@ fn of_iptables(table: &FilterTable, scene: &Scene<'_>) -> Vec<Found> {
 
 /// Returns why a chain of a single Pod is a leftover.
 fn pod_chain(chain: &Chain, table: &FilterTable, scene: &Scene<'_>) -> Option<String> {
-    if table.name != "nat" {
+    let is_port = Hash("CNI-DN-", Letters::Hex, 21, 21).matches(&chain.name)
+        || Hash("CNI-SN-", Letters::Hex, 21, 21).matches(&chain.name);
+    let is_masquerade = Hash("CNI-", Letters::Hex, 24, 24).matches(&chain.name);
+    // The names are checked first: a table of kube-proxy can have tens of thousands of rules.
+    if table.name != "nat" || !(is_port || is_masquerade) {
         return None;
     }
-    let jumps = || {
-        let rules = table.chains.iter().flat_map(|other| &other.rules);
-        rules.filter(|rule| rule.jump.as_deref() == Some(chain.name.as_str()))
-    };
+    let rules = table.chains.iter().flat_map(|other| &other.rules);
+    let jumps: Vec<&Rule> = rules.filter(|rule| rule.jump.as_deref() == Some(chain.name.as_str())).collect();
     // The comment of the jump or of a rule contains the sandbox.
-    let comments = || jumps().chain(&chain.rules).filter_map(|rule| rule.comment.as_deref());
-    let sandbox = comments().find_map(sandbox)?;
+    let mut comments = jumps.iter().copied().chain(&chain.rules).filter_map(|rule| rule.comment.as_deref());
+    let sandbox = comments.find_map(sandbox)?;
     let is_cached = scene.state.results.items.iter().any(|result| result.container == sandbox);
     if is_cached || scene.state.results.gap().is_some() {
         return None;
     }
-    let addresses: BTreeSet<_> = if Hash("CNI-DN-", Letters::Hex, 21, 21).matches(&chain.name)
-        || Hash("CNI-SN-", Letters::Hex, 21, 21).matches(&chain.name)
-    {
+    let addresses: BTreeSet<_> = if is_port {
         chain.rules.iter().flat_map(pod_addresses).collect()
-    } else if Hash("CNI-", Letters::Hex, 24, 24).matches(&chain.name) {
-        jumps().flat_map(pod_addresses).collect()
     } else {
-        return None;
+        jumps.into_iter().flat_map(pod_addresses).collect()
     };
     let is_dead = !addresses.is_empty() && addresses.iter().all(|address| scene.is_dead(*address));
     is_dead.then(|| format!("it belongs to the sandbox `{sandbox}`, whose address no Pod has now"))

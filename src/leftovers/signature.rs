@@ -114,11 +114,13 @@ pub(super) struct Reason {
 }
 
 /// A reason that is enough.
+#[expect(clippy::unnecessary_wraps, reason = "the functions of a signature return an `Option`")]
 pub(super) const fn sure(text: &'static str) -> Option<Reason> {
     Some(Reason { text, is_weak: false })
 }
 
 /// A reason that is enough only together with others.
+#[expect(clippy::unnecessary_wraps, reason = "the functions of a signature return an `Option`")]
 pub(super) const fn weak(text: &'static str) -> Option<Reason> {
     Some(Reason { text, is_weak: true })
 }
@@ -257,5 +259,5 @@ impl Found {
 
 /// Quotes a word for a shell.
 pub(super) fn quoted(word: &str) -> String {
-    shlex::try_quote(word).map_or_else(|_| format!("{word:?}"), |word| word.into_owned())
+    shlex::try_quote(word).map_or_else(|_| format!("{word:?}"), std::borrow::Cow::into_owned)
 }

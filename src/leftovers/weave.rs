@@ -2,7 +2,11 @@
 
 use super::Plugin;
 use super::context::Scene;
-use super::signature::{Letters, Pattern::*, Placed, Reason, Signature, chain, link, object, sure};
+use super::signature::{
+    Letters,
+    Pattern::{Hash, Is},
+    Placed, Reason, Signature, chain, link, object, sure,
+};
 use crate::node_state::XfrmState;
 
 /// Mark of packets that Weave encrypts (`net/ipsec/ipsec.go`).
@@ -90,7 +94,6 @@ fn filter_rule(placed: &Placed<'_>, _: &Scene<'_>) -> Option<Reason> {
         && rule.conditions.iter().all(|name| name == "conntrack" || name == "state" || name == "ct");
     let action = rule.action.as_deref()?;
     let is_its = match (placed.table, placed.chain, action) {
-        ("nat", "POSTROUTING", "ACCEPT") => has_link(&rule.outgoing, false) && rule.incoming.is_none(),
         ("filter", "FORWARD", "ACCEPT") => {
             let to_others = has_link(&rule.incoming, false) && has_link(&rule.outgoing, true);
             let between = has_link(&rule.incoming, false) && has_link(&rule.outgoing, false);
@@ -98,7 +101,9 @@ fn filter_rule(placed: &Placed<'_>, _: &Scene<'_>) -> Option<Reason> {
                 rule.incoming.is_none() && has_link(&rule.outgoing, false) && !rule.conditions.is_empty();
             to_others || between || answers
         }
-        ("filter", "FORWARD", "DROP") => has_link(&rule.outgoing, false) && rule.incoming.is_none(),
+        ("nat", "POSTROUTING", "ACCEPT") | ("filter", "FORWARD", "DROP") => {
+            has_link(&rule.outgoing, false) && rule.incoming.is_none()
+        }
         ("filter", "FORWARD", "NFLOG" | "LOG") => {
             has_link(&rule.outgoing, false) && rule.log_group == Some(LOG_GROUP)
         }

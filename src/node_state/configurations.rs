@@ -67,7 +67,9 @@ fn configuration(file: String, text: io::Result<Option<Vec<u8>>>) -> NetworkConf
     let kind = |plugin: &Value| plugin.get("type").and_then(Value::as_str).map(ToString::to_string);
     let types: Vec<String> = plugins.iter().copied().filter_map(kind).collect();
     let mut all = Vec::new();
-    plugins.iter().for_each(|plugin| collect_types(plugin, &mut all));
+    for plugin in &plugins {
+        collect_types(plugin, &mut all);
+    }
     let network = value.get("name").and_then(Value::as_str).map(ToString::to_string);
     let fault = if types.is_empty() || types.len() < plugins.len() {
         Some("a plug-in without `type`, or no plug-in".to_string())

@@ -127,7 +127,7 @@ pub(super) fn table_names(root: &Opened) -> Part<TableName> {
     let (mut found, mut gap) = (Vec::new(), None);
     match entries(root, Path::new(TABLE_FOLDER), MOST_NAMES) {
         Ok((entries, _)) => {
-            files.extend(entries.iter().map(|entry| Path::new(TABLE_FOLDER).join(&entry.name)))
+            files.extend(entries.iter().map(|entry| Path::new(TABLE_FOLDER).join(&entry.name)));
         }
         Err(error) => gap = Some(format!("`{TABLE_FOLDER}`: {error}")),
     }

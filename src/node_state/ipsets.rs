@@ -7,7 +7,7 @@ use crate::host::netlink::{Family, GENERIC, Netlink, attribute, big32, encode, t
 
 /// Message types: `NFNL_SUBSYS_IPSET` with `IPSET_CMD_LIST` and `IPSET_CMD_GET_BYNAME`.
 const LIST: u16 = 6 << 8 | 7;
-const GET_BY_NAME: u16 = 6 << 8 | 14;
+const GET_BY_NAME: u16 = 6 << 8 | 0xe;
 /// Attributes of a set: `IPSET_ATTR_PROTOCOL`, `_SETNAME`, `_TYPENAME`, `_FLAGS`, `_DATA` and `_INDEX`.
 const PROTOCOL: u16 = 1;
 const NAME: u16 = 2;

@@ -14,7 +14,7 @@ use crate::host::netlink::{Family, GENERIC, List, Netlink, attribute, text};
 const GET_TABLE: u16 = 10 << 8 | 1;
 const GET_CHAIN: u16 = 10 << 8 | 4;
 const GET_RULE: u16 = 10 << 8 | 7;
-const GET_SET: u16 = 10 << 8 | 10;
+const GET_SET: u16 = 10 << 8 | 0xa;
 /// Attributes of a table: `NFTA_TABLE_NAME`. Chains, rules and sets have the name of the table in the same attribute.
 const TABLE: u16 = 1;
 /// Attributes of a chain: `NFTA_CHAIN_NAME`, `NFTA_CHAIN_HOOK`.

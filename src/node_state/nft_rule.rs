@@ -284,7 +284,7 @@ mod tests {
                 "immediate",
                 &[
                     number(1, 0),
-                    encode(2, &encode(2, &[number(1, -3_i32 as u32), encode(2, b"X\0")].concat())),
+                    encode(2, &encode(2, &[number(1, (-3_i32).cast_unsigned()), encode(2, b"X\0")].concat())),
                 ],
             ),
         ];
@@ -307,7 +307,7 @@ mod tests {
             let _ = rule(&bytes, V4, &BTreeMap::new());
             let names = ["payload", "meta", "bitwise", "cmp", "immediate", "match", "target", "log", "nat", "lookup"];
             for name in names {
-                let _ = rule(&encode(EXPRESSIONS, &expression(name, &[info.clone()])), V6, &BTreeMap::new());
+                let _ = rule(&encode(EXPRESSIONS, &expression(name, std::slice::from_ref(&info))), V6, &BTreeMap::new());
             }
             let target = [encode(1, b"DNAT\0"), encode(3, &info)];
             let _ = rule(&encode(EXPRESSIONS, &expression("target", &target)), V4, &BTreeMap::new());

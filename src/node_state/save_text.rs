@@ -1,5 +1,6 @@
 //! Parses the output of `iptables-save`.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::model::{Chain, FilterBackend, FilterTable, Rule, Selector};
@@ -43,10 +44,13 @@ const ACTIONS: &[&str] = &[
 pub(super) fn tables(text: &str, family: &str) -> Option<Vec<FilterTable>> {
     let mut tables = Vec::new();
     let mut open: Option<FilterTable> = None;
+    // A table of kube-proxy can have tens of thousands of chains.
+    let mut places: HashMap<String, usize> = HashMap::new();
     for line in text.lines() {
         match (line.split_at_checked(1)?, &mut open) {
             (("#", _), _) => {}
             (("*", name), None) => {
+                places.clear();
                 open = Some(FilterTable {
                     backend: FilterBackend::IptablesLegacy,
                     family: family.to_string(),
@@ -59,11 +63,12 @@ pub(super) fn tables(text: &str, family: &str) -> Option<Vec<FilterTable>> {
                 let mut words = chain.split(' ');
                 let name = words.next()?.to_string();
                 let is_base = words.next()? != "-";
+                places.insert(name.clone(), table.chains.len());
                 table.chains.push(Chain { name, is_base, rules: Vec::new() });
             }
             (("-", _), Some(table)) => {
                 let (chain, rule) = rule(line)?;
-                table.chains.iter_mut().find(|known| known.name == chain)?.rules.push(rule);
+                table.chains.get_mut(*places.get(&chain)?)?.rules.push(rule);
             }
             (("C", "OMMIT"), Some(_)) => tables.extend(open.take()),
             _ => return None,

@@ -156,8 +156,11 @@ const INNER_RULES: &[(&[usize], &str, &str)] = &[
     ),
 ];
 
-/// Rules in other chains. Each with the parts of its text that the judge must print.
-const RULES: &[(Plugin, &[usize], &str, &str, &[&str])] = &[
+/// A plug-in, numbers in `TOOLS`, a table, a rule, and the parts of its text that the judge must print.
+type PlantedRule = (Plugin, &'static [usize], &'static str, &'static str, &'static [&'static str]);
+
+/// Rules in other chains.
+const RULES: &[PlantedRule] = &[
     (Plugin::Weave, &[0, 2], "nat", "-A POSTROUTING -j WEAVE", &["-A POSTROUTING", "-j WEAVE"]),
     (
         Plugin::Weave,
@@ -375,7 +378,7 @@ const RULES: &[(Plugin, &[usize], &str, &str, &[&str])] = &[
 
 /// Links: how they are created, and which of their names are leftovers.
 const LINKS: &[(Plugin, &str, &[&str])] = &[
-    (Plugin::Weave, "link add weave type bridge", &["weave"]),
+    (Plugin::Weave, "link add weave type bridge mcast_snooping 0", &["weave"]),
     (
         Plugin::Weave,
         "link add vethwe-bridge type veth peer name vethwe-datapath",
@@ -618,12 +621,12 @@ impl Planted {
             node.namespace.ip(&[line]);
             names.iter().for_each(|name| self.expect(*plugin, Kind::Link, name, ""));
         }
-        node.namespace.ip(&[
-            "link add up0 type bridge",
-            "addr add 192.168.50.1/24 dev up0",
-            "link set up0 up",
-            "link set weave up",
-        ]);
+        node.namespace.ip(&["link add up0 type bridge mcast_snooping 0"]);
+        // Without IPv6 and multicast snooping, the links send no packets, which rules would count.
+        for link in ["up0", "weave"] {
+            node.namespace.sysctl(&format!("ipv6/conf/{link}/disable_ipv6"), "1");
+        }
+        node.namespace.ip(&["addr add 192.168.50.1/24 dev up0", "link set up0 up", "link set weave up"]);
     }
 
     fn sets(&mut self, node: &Node) {
@@ -690,9 +693,9 @@ impl Planted {
             "/etc/iproute2/rt_tables",
             &format!("255 local\n100 office\n{}\n", TABLE_NAMES.join("\n")),
         );
-        TABLE_NAMES
-            .iter()
-            .for_each(|name| self.expect(Plugin::KubeRouter, Kind::TableName, name, "rt_tables"));
+        for name in TABLE_NAMES {
+            self.expect(Plugin::KubeRouter, Kind::TableName, name, "rt_tables");
+        }
     }
 
     fn files(&mut self, node: &Node) {
