@@ -97,7 +97,7 @@ impl<'s> Scene<'s> {
 
     /// Returns the configuration that the runtime reads first.
     pub(super) fn winner(&self) -> Option<&'s NetworkConfiguration> {
-        self.state.configurations.items.first()
+        super::winner(self.state)
     }
 
     /// Returns whether it is known that no configuration uses a plug-in.

@@ -14,6 +14,7 @@ mod cilium;
 mod context;
 mod filter_judge;
 mod flannel;
+mod installer;
 mod kindnet;
 mod kube_router;
 mod link_judge;
@@ -31,9 +32,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use context::{Condition, Context, NodeFacts};
+pub use installer::{Installer, OwnerFacts, installer};
 pub use objects::{ObjectFacts, judge_objects};
 
-use crate::node_state::{NodeState, Part};
+use crate::node_state::{NetworkConfiguration, NodeState, Part};
 use context::Scene;
 use signature::{Found, Signature};
 
@@ -88,6 +90,11 @@ impl Plugin {
             Self::AwsVpc => "Amazon VPC CNI",
             Self::Reference => "the reference plug-ins",
         }
+    }
+
+    /// Returns the plug-in with a name of `inventory::network_plugins::agent`.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|plugin| plugin.name() == name)
     }
 
     fn signature(self) -> &'static Signature {
@@ -194,6 +201,12 @@ pub struct Judgement {
     pub leftovers: Vec<Leftover>,
     /// What could not be judged.
     pub unchecked: Vec<Unchecked>,
+}
+
+/// Returns the network configuration that the container runtime reads first. If it has a fault, containerd starts no Pods. Its first
+/// plug-in creates the network; the others are chained.
+pub fn winner(state: &NodeState) -> Option<&NetworkConfiguration> {
+    state.configurations.items.first()
 }
 
 /// Judges the state of a node.

@@ -102,6 +102,7 @@ fn names_of_plugins_are_those_of_the_inventory() {
     for plugin in Plugin::ALL {
         let is_known = known.contains(plugin.name()) || matches!(plugin, Plugin::Canal | Plugin::Reference);
         assert!(is_known, "{plugin}");
+        assert_eq!(Plugin::of_name(plugin.name()), Some(plugin));
     }
 }
 
