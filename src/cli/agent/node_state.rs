@@ -1,4 +1,4 @@
-//! `netsurgeon agent node-state`: prints the network state of this node, for `netsurgeon cni show`.
+//! `netsurgeon agent node-state`: prints the network state of this node, as JSON.
 
 use std::path::PathBuf;
 

@@ -6,7 +6,7 @@
 //! where only the name matters, and `datapath`, `tunl0`, `vlan.eth.N`, IPsec states, and the names of BPF programs are not planted.
 
 mod decoys;
-mod planted;
+mod plants;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use netsurgeon::leftovers::{Context, Kind, Leftover, NodeFacts, Plugin, judge};
 use netsurgeon::node_state::NodeState;
 
 use super::rig::namespace::Namespace;
-use planted::{Expected, Planted};
+use plants::{Expected, Planted};
 
 /// The programs of iptables, with the family and the place in which the judge reports them.
 pub const TOOLS: [(&str, &str, &str); 4] = [
@@ -62,8 +62,8 @@ impl Node {
     }
 
     fn restore(&self, tool: &str, tables: &[(String, Vec<String>)]) {
-        let text: String =
-            tables.iter().map(|(table, lines)| format!("*{table}\n{}\nCOMMIT\n", lines.join("\n"))).collect();
+        let tables = tables.iter().map(|(table, lines)| format!("*{table}\n{}\nCOMMIT\n", lines.join("\n")));
+        let text = tables.collect::<Vec<_>>().concat();
         self.feed(&format!("{tool}-restore"), &["--noflush"], &text);
     }
 
