@@ -13,12 +13,14 @@
 //! agent                  what runs in the Pods of the network test: answers, and asks other agents
 //! kops                   the kOps specification of a mirror, from that of its source: text to text
 //! deploy_lock            makes the API server reject changes by deploy pipelines
+//! leftovers              what network plug-ins left behind on a node and in a cluster, by exact names
 //! audit                  finds where an address of an old range is still recorded
 //! inventory              what is in a cluster and in a DNS zone: objects, kinds, nodes, network plug-ins, webhooks, host names
 //! controlplane           the flags of the control plane that are visible from this host
 //! session                an operation of any kind from start to end: connect, lock, ask, run, gates, progress, metrics
 //! operation   survey     plan, step, ledger, executor · the Service addresses of a cluster, and their audit
 //! encryption             decrypts and encrypts stored values with the API server's own encryption configuration
+//! node_state             reads what is on a node: links, routes, packet filters, IP sets, IPsec, files of network plug-ins
 //! store  kube_api  host  etcd, snapshot file, memory, overlay · the Kubernetes API · this machine
 //! route53                the record sets of hosted zones in Amazon Route 53
 //! aws                    reads EC2, IAM and STS
@@ -75,10 +77,14 @@ pub mod ip;
 #[doc(hidden)]
 pub mod kops;
 pub mod kube_api;
+#[doc(hidden)]
+pub mod leftovers;
 pub mod mirror;
 pub mod nameserver;
 #[doc(hidden)]
 pub mod network;
+#[doc(hidden)]
+pub mod node_state;
 pub mod operation;
 #[doc(hidden)]
 pub mod parity;

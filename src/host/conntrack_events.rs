@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use super::conntrack::{Begun, is_probe};
+use super::netlink::{self, GENERIC, HEADER, attribute, native};
 use rustix::io::Errno;
 use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
 use rustix::net::sockopt::{
@@ -93,9 +94,6 @@ impl Beginnings {
     }
 }
 
-/// Size of a `nlmsghdr`, and of a `nfgenmsg`, in bytes.
-const HEADER: usize = 16;
-const GENERIC: usize = 4;
 /// Message type for a new connection: `IPCTNL_MSG_CT_NEW` of `NFNL_SUBSYS_CTNETLINK`.
 const CONNTRACK_NEW: u16 = 1 << 8;
 /// Attribute types: `CTA_TUPLE_ORIG`, which contains `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`.
@@ -110,19 +108,12 @@ const DESTINATION: [u16; 2] = [2, 4];
 const NUMBER: u16 = 1;
 const FROM: u16 = 2;
 const PORT: u16 = 3;
-/// Mask that removes the flags from an attribute's type.
-const TYPE: u16 = 0x3fff;
 
-fn messages(mut bytes: &[u8]) -> Vec<Begun> {
-    let mut opened = Vec::new();
-    while let Some((message, rest)) = part(bytes, 4) {
-        let kind = message.get(4..6).map(native);
-        if kind == Some(CONNTRACK_NEW) {
-            opened.extend(message.get(HEADER.saturating_add(GENERIC)..).and_then(connection));
-        }
-        bytes = rest;
-    }
-    opened
+fn messages(bytes: &[u8]) -> Vec<Begun> {
+    netlink::messages(bytes)
+        .filter(|message| message.get(4..6).map(native) == Some(CONNTRACK_NEW))
+        .filter_map(|message| message.get(HEADER.saturating_add(GENERIC)..).and_then(connection))
+        .collect()
 }
 
 fn connection(attributes: &[u8]) -> Option<Begun> {
@@ -148,46 +139,12 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     bytes.try_into().map(of_four).or_else(|_| bytes.try_into().map(of_sixteen)).ok()
 }
 
-/// Finds an attribute and returns its value. An attribute has a length, a type and a value.
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
-    while let Some((one, rest)) = part(bytes, 2) {
-        if native(one.get(2..4)?) & TYPE == wanted {
-            return one.get(4..);
-        }
-        bytes = rest;
-    }
-    None
-}
-
-/// Splits off the first part of the bytes. A part starts with its own length, a number of `width` bytes. The next part is aligned
-/// to four bytes.
-fn part(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
-    let length = match width {
-        2 => usize::from(native(bytes.get(..2)?)),
-        _ => usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?,
-    };
-    let one = bytes.get(..length).filter(|one| one.len() >= 4)?;
-    let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((one, rest))
-}
-
-fn native(bytes: &[u8]) -> u16 {
-    bytes.try_into().map(u16::from_ne_bytes).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(content.len() + 4).unwrap();
-        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend_from_slice(content);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
+    use crate::host::netlink::encode;
 
     fn message(client: IpAddr, to: IpAddr, protocol: u8, port: u16) -> Vec<u8> {
         message_from(client, 40_000, to, protocol, port)
@@ -199,15 +156,14 @@ mod tests {
             IpAddr::V6(address) => address.octets().to_vec(),
         };
         let [source, destination] = if to.is_ipv4() { [1, 2] } else { [3, 4] };
-        let addresses = [attribute(source, &octets(client)), attribute(destination, &octets(to))].concat();
+        let addresses = [encode(source, &octets(client)), encode(destination, &octets(to))].concat();
         let ports = [
-            attribute(NUMBER, &[protocol]),
-            attribute(FROM, &from.to_be_bytes()),
-            attribute(PORT, &port.to_be_bytes()),
+            encode(NUMBER, &[protocol]),
+            encode(FROM, &from.to_be_bytes()),
+            encode(PORT, &port.to_be_bytes()),
         ];
-        let tuple = [attribute(1 | 0x8000, &addresses), attribute(2 | 0x8000, &ports.concat())].concat();
-        let content =
-            [vec![2, 0, 0, 0], attribute(ORIGINAL | 0x8000, &tuple), attribute(3, &[0; 4])].concat();
+        let tuple = [encode(1 | 0x8000, &addresses), encode(2 | 0x8000, &ports.concat())].concat();
+        let content = [vec![2, 0, 0, 0], encode(ORIGINAL | 0x8000, &tuple), encode(3, &[0; 4])].concat();
         let mut header = u32::try_from(HEADER + content.len()).unwrap().to_ne_bytes().to_vec();
         header.extend_from_slice(&CONNTRACK_NEW.to_ne_bytes());
         header.resize(HEADER, 0);

@@ -6,12 +6,14 @@
 pub mod configuration;
 pub mod conntrack;
 pub mod conntrack_events;
+pub mod kernel;
+pub mod netlink;
 pub mod process;
 pub mod program;
 pub mod replace;
 pub mod resolver;
 pub mod routes;
-mod untrusted_root;
+pub mod untrusted_root;
 
 /// Returns the name of this host (`uname`).
 pub fn name() -> String {

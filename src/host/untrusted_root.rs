@@ -9,24 +9,35 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 /// A root folder, below which files are opened.
-pub(super) struct Root {
+pub struct Root {
     folder: OwnedFd,
     /// Whether the folder is this machine's own root `/`. Links cannot lead out of it.
     is_own: bool,
 }
 
 /// An open file and its identity: device and inode.
-pub(super) struct Opened {
+pub struct Opened {
     file: File,
-    pub(super) identity: (u64, u64),
+    /// Device and inode.
+    pub identity: (u64, u64),
+}
+
+/// An entry of a folder.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its name.
+    pub name: OsString,
+    /// Whether it is a folder itself. False for a link to a folder.
+    pub is_folder: bool,
 }
 
 impl Root {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    /// Opens the root folder.
+    pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { folder: openat(CWD, path, flags, Mode::empty())?, is_own: path == Path::new("/") })
     }
@@ -34,7 +45,7 @@ impl Root {
     /// Opens a regular file. Returns `None` for a folder, a socket, a FIFO or a device. The type is checked before opening,
     /// because opening a FIFO can block without a time limit, and opening a device such as a watchdog has side effects. The check
     /// uses a descriptor that does not open the file (`O_PATH`); the file is then opened through this descriptor.
-    pub(super) fn file(&self, path: &Path) -> io::Result<Option<Opened>> {
+    pub fn file(&self, path: &Path) -> io::Result<Option<Opened>> {
         let found = File::from(self.at(path, OFlags::PATH)?);
         let about = found.metadata()?;
         if !about.is_file() {
@@ -48,7 +59,7 @@ impl Root {
 
     /// Returns the sorted names in a folder; `None` if the path is not a folder. A link to a folder counts as a folder only if
     /// `follows` is true.
-    pub(super) fn names(&self, path: &Path, follows: bool) -> io::Result<Option<Vec<OsString>>> {
+    pub fn names(&self, path: &Path, follows: bool) -> io::Result<Option<Vec<OsString>>> {
         let last = if follows { OFlags::empty() } else { OFlags::NOFOLLOW };
         let folder = match self.at(path, OFlags::DIRECTORY | last) {
             Err(error) if is(&error, Errno::NOTDIR) || is(&error, Errno::LOOP) => return Ok(None),
@@ -63,6 +74,40 @@ impl Root {
         }
         names.sort();
         Ok(Some(names))
+    }
+
+    /// Returns the names and types of the entries of a folder, sorted, up to `most`, and whether there are more. `None` if the path
+    /// is not a folder.
+    pub fn entries(&self, path: &Path, most: usize) -> io::Result<Option<(Vec<Entry>, bool)>> {
+        let folder = match self.at(path, OFlags::DIRECTORY) {
+            Err(error) if is(&error, Errno::NOTDIR) || is(&error, Errno::LOOP) => return Ok(None),
+            folder => folder?,
+        };
+        let (mut entries, mut is_cut) = (Vec::new(), false);
+        for entry in Dir::read_from(folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if entries.len() >= most {
+                is_cut = true;
+                break;
+            }
+            let name = OsString::from_vec(name.to_vec());
+            entries.push(Entry { name, is_folder: entry.file_type() == FileType::Directory });
+        }
+        entries.sort();
+        Ok(Some((entries, is_cut)))
+    }
+
+    /// Returns whether a path exists. Does not follow a link at its end.
+    pub fn has(&self, path: &Path) -> io::Result<bool> {
+        match self.at(path, OFlags::PATH | OFlags::NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(error) if is(&error, Errno::NOENT) || is(&error, Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn at(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
@@ -81,7 +126,7 @@ impl Root {
 
 impl Opened {
     /// Reads the whole file. Fails if the file has more than `most` bytes.
-    pub(super) fn read(self, most: u64) -> io::Result<Vec<u8>> {
+    pub fn read(self, most: u64) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         self.file.take(most.saturating_add(1)).read_to_end(&mut content)?;
         if content.len() as u64 > most {

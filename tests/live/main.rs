@@ -38,6 +38,7 @@ mod ignored_external_ips;
 mod in_cluster;
 mod kill_points;
 mod lease;
+mod leftovers;
 mod manual_steps;
 mod matrix;
 mod network_test;

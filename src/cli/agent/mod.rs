@@ -1,4 +1,6 @@
-//! `netsurgeon agent`: what runs in the Pods of `netsurgeon network test`. Users do not call it.
+//! `netsurgeon agent`: what runs in the Pods of netsurgeon on nodes. Hidden from the help, because users do not call it.
+
+mod node_state;
 
 use clap::{Args, Subcommand};
 
@@ -7,14 +9,16 @@ use super::{Context, Outcome};
 use crate::agent::{Identity, Listening, probe, serve};
 use crate::session::Failure;
 
-/// Answer the agents of a network test, and ask them
+/// Work on a node, in a Pod of netsurgeon
 ///
-/// `netsurgeon network test` starts these commands in its Pods. The token of the test is in the environment variable
-/// NETSURGEON_AGENT_TOKEN.
+/// `netsurgeon network test` and `netsurgeon cni show` start these commands in their Pods.
 #[derive(Debug, Subcommand)]
 pub enum AgentCommand {
     Serve(ServeArgs),
     Probe(ProbeArgs),
+    Wait(WaitArgs),
+    NodeState(node_state::NodeStateArgs),
+    RunInRoot(node_state::RunInRootArgs),
 }
 
 /// Answer requests of the test over TCP and UDP
@@ -40,6 +44,13 @@ pub struct ProbeArgs {
     identity: IdentityArgs,
 }
 
+/// Do nothing until a signal arrives
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Example:
+  netsurgeon agent wait")]
+pub struct WaitArgs {}
+
 #[derive(Debug, Args)]
 struct IdentityArgs {
     /// The name of the agent in its answers
@@ -64,7 +75,7 @@ impl IdentityArgs {
 }
 
 /// Runs the command.
-pub async fn run(_context: &Context, command: &AgentCommand) -> Result<Outcome, Failure> {
+pub async fn run(context: &Context, command: &AgentCommand) -> Result<Outcome, Failure> {
     match command {
         AgentCommand::Serve(args) => {
             let listening = Listening::open(args.identity.identity()?, args.identity.port).await?;
@@ -78,6 +89,9 @@ pub async fn run(_context: &Context, command: &AgentCommand) -> Result<Outcome, 
             let identity = args.identity.identity()?;
             probe(identity, args.identity.port, tokio::io::stdin(), machine_output()).await?;
         }
+        AgentCommand::Wait(_) => super::network::until_signal().await,
+        AgentCommand::NodeState(args) => return node_state::run(context, args),
+        AgentCommand::RunInRoot(args) => return Err(node_state::run_in_root(args)),
     }
     Ok(Outcome::Done)
 }
