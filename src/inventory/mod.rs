@@ -5,6 +5,7 @@
 
 pub mod autoscalers;
 pub mod budgets;
+pub mod certificate_requests;
 pub mod drain;
 pub mod drain_room;
 mod etcd_host;
@@ -12,6 +13,7 @@ pub mod external_dns;
 pub mod external_dns_reader;
 pub mod host_object;
 pub mod host_ports;
+pub mod installer;
 pub mod kinds;
 pub mod namespaces;
 pub mod network_plugins;
