@@ -8,6 +8,7 @@
 //! cli                    arguments, output, exit codes: one file per command, the only room that prints
 //! preflight   report     checks whether a cluster is ready, one file for each check · one HTML page of an operation
 //! renumber, dns, mirror  each creates a plan, compiles it into steps, and runs the steps on a live cluster
+//! cni                    the plan of a change of the network plug-in
 //! parity                 what nodes and Pods of two clusters can do in AWS, and the changes that make it equal
 //! network                tests the paths between nodes, Pods and Services with agents on every node
 //! agent                  what runs in the Pods of the network test: answers, and asks other agents
@@ -62,6 +63,8 @@ pub mod aws;
 pub mod certs;
 #[doc(hidden)]
 pub mod cli;
+#[doc(hidden)]
+pub mod cni;
 #[doc(hidden)]
 pub mod controlplane;
 #[doc(hidden)]

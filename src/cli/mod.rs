@@ -16,6 +16,7 @@ mod api;
 mod audit;
 mod beside_bar;
 mod certs;
+mod cni;
 mod complete;
 mod completions;
 mod controlplane;
@@ -118,6 +119,9 @@ enum Command {
     /// Test the network of a cluster with agents on every node
     #[command(subcommand)]
     Network(network::NetworkCommand),
+    /// Plan a change of the CNI
+    #[command(subcommand)]
+    Cni(cni::CniCommand),
     #[command(subcommand, hide = true)]
     Agent(agent::AgentCommand),
     /// List, show, report, resume, roll back and forget operations
@@ -312,6 +316,7 @@ async fn dispatch(context: &Context, command: &Command) -> Result<Outcome, Failu
         Command::Dns(command) => dns::run(context, command).await,
         Command::Mirror(command) => mirror::run(context, command).await,
         Command::Network(command) => network::run(context, command).await,
+        Command::Cni(command) => cni::run(context, command).await,
         Command::Agent(command) => agent::run(context, command).await,
         Command::Operation(command) => operation::run(context, command).await,
         Command::Lock(args) => lock::lock(context, args).await,

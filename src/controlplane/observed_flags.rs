@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{API_SERVER, CONTROLLER_MANAGER, FLAG};
 use crate::host::process::{Process, running};
-use crate::kube_api::{ApiServer, Cluster};
+use crate::kube_api::{ApiServer, Cluster, ReadOnly};
 use crate::session::Failure;
 use crate::survey::Finding;
 use crate::wire::manifest::{ManifestError, flag, runs};
@@ -197,7 +197,7 @@ impl ControlPlanePod {
 
 /// Returns the flags of Pods in the API. Kubelets create mirror Pods in the API for static Pods.
 pub async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
-    let pods = pods(cluster).await?;
+    let pods = pods(&ReadOnly::new(cluster.clone()), &[API_SERVER, CONTROLLER_MANAGER]).await?;
     let mut found: Vec<Seen> = Vec::new();
     for component in [API_SERVER, CONTROLLER_MANAGER] {
         for one in &pods {
@@ -218,12 +218,12 @@ pub async fn in_pods(cluster: &Cluster) -> Result<Vec<Seen>, Failure> {
 
 /// Returns each Pod of a component with its node. Also returns the values of the flags in `names` that the Pod has.
 pub async fn flags_in_pods(
-    cluster: &Cluster,
+    cluster: &ReadOnly,
     component: &str,
     names: &[&'static str],
 ) -> Result<Vec<(String, BTreeMap<&'static str, String>)>, Failure> {
     let mut found = Vec::new();
-    for one in pods(cluster).await? {
+    for one in pods(cluster, &[component]).await? {
         if !one.runs(component)? {
             continue;
         }
@@ -238,11 +238,11 @@ pub async fn flags_in_pods(
     Ok(found)
 }
 
-/// Returns each Pod of the control plane once, with its name and node.
-async fn pods(cluster: &Cluster) -> Result<Vec<ControlPlanePod>, Failure> {
+/// Returns each Pod of these components in `kube-system` once, with its name and node.
+async fn pods(cluster: &ReadOnly, components: &[&str]) -> Result<Vec<ControlPlanePod>, Failure> {
     let mut found: BTreeMap<String, Pod> = BTreeMap::new();
     for label in LABELS {
-        let selector = format!("{label} in ({API_SERVER},{CONTROLLER_MANAGER})");
+        let selector = format!("{label} in ({})", components.join(","));
         for pod in cluster.objects::<Pod>(Some("kube-system"), Some(&selector)).await? {
             let name = pod.metadata.name.as_deref().unwrap_or_default();
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();

@@ -3,20 +3,27 @@
 //! [`ClusterReader`] reads the objects of a cluster, and [`zone::Zone`] reads a zone. Each reads a part once, on first use. The
 //! other modules interpret objects without I/O, for example which nodes accept a Pod, and which webhooks are called.
 
+pub mod autoscalers;
+pub mod budgets;
+pub mod certificate_requests;
 pub mod drain;
+pub mod drain_room;
 mod etcd_host;
 pub mod external_dns;
 pub mod external_dns_reader;
 pub mod host_object;
 pub mod host_ports;
+pub mod installer;
 pub mod kinds;
 pub mod namespaces;
 pub mod network_plugins;
 pub mod network_settings;
 pub mod node_fit;
 pub mod outside_owner;
+pub mod plugin_reader;
 pub mod pod;
 pub mod pod_templates;
+pub mod pod_webhooks;
 pub mod published_hosts;
 mod quantity;
 mod read_error;
@@ -26,8 +33,9 @@ mod retention;
 pub mod selectors;
 mod server_state;
 pub mod service;
+pub mod used_ranges;
 pub mod version;
-mod webhook_backends;
+pub mod webhook_backends;
 pub mod webhooks;
 pub mod zone;
 mod zone_service;
@@ -35,6 +43,7 @@ mod zone_service;
 use serde_json::Value;
 
 pub use read_error::{Read, ReadError, unread, unread_by};
+use reader::listed_by;
 pub use reader::{
     AT_ONCE, ClusterReader, Connections, Permission, Rights, Route, listed, objects, own_routes,
 };

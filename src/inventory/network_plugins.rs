@@ -169,6 +169,12 @@ pub const PLUGINS: [NetworkPlugin; 11] = [
     plain("Azure CNI", "cns-container"),
 ];
 
+/// API versions and kinds of policies that several CNIs support, but not all.
+pub const SHARED_POLICIES: [(&str, &str); 2] = [
+    ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
+    ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy"),
+];
+
 /// API versions of Calico's kinds.
 const CALICO: &[&str] = &["crd.projectcalico.org/v1", "projectcalico.org/v3"];
 

@@ -9,15 +9,15 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::etcd_host::without_etcd;
+use super::plugin_reader::{list_if_served, ranges_told};
 use super::pod::TrimmedPod;
-use super::read_error::{Read, ReadError, unread, unread_by};
+use super::read_error::{Read, ReadError, unread};
 use super::retention::Retained;
 use super::server_state::{ServerState, inspect};
 use super::service::TrimmedService;
-use crate::controlplane::flags_in_pods;
 use crate::host::routes::routes;
 use crate::ip::ServiceCidr;
-use crate::kube_api::{ApiServer, Cluster, ClusterError, Collection};
+use crate::kube_api::{ApiServer, Cluster, ClusterError, Collection, ReadOnly};
 use crate::session::{Failure, LiveEtcd};
 use crate::store::etcd::Member;
 use crate::store::{KeyRange, ReadStore as _, Record};
@@ -136,6 +136,11 @@ impl ClusterReader {
         self.cluster.as_ref().map_err(Clone::clone)
     }
 
+    /// Returns a client that only reads.
+    pub fn read_only(&self) -> Read<ReadOnly> {
+        Ok(ReadOnly::new(self.cluster()?.clone()))
+    }
+
     /// Returns the members of etcd.
     pub async fn members(&self) -> Read<&Vec<Member>> {
         let members =
@@ -210,25 +215,13 @@ impl ClusterReader {
 
     /// Lists the objects of an optional kind; `None` if this cluster does not serve the kind.
     pub async fn list_if_served(&self, api_version: &str, kind: &str) -> Read<Option<Vec<Value>>> {
-        let collection = Collection::new(api_version, kind, None);
-        if !self.cluster()?.serves(&collection).await.map_err(unread)? {
-            return Ok(None);
-        }
-        listed(self.cluster()?, &collection).await.map_err(unread).map(Some)
+        list_if_served(&self.read_only()?, api_version, kind).await
     }
 
     /// Reads the ranges from a flag in the Pods of a control-plane component. Each range has a text that names the flag and the
     /// Pod.
     pub async fn ranges_told(&self, component: &str, flag: &'static str) -> Read<Vec<(String, ServiceCidr)>> {
-        let found = flags_in_pods(self.cluster()?, component, &[flag]).await;
-        let found = found.map_err(|failure| unread_by(&failure))?;
-        let mut ranges = Vec::new();
-        for (at, flags) in found {
-            let told = flags.get(flag).map(String::as_str).unwrap_or_default().split(',');
-            let told = told.filter_map(|text| text.trim().parse().ok());
-            ranges.extend(told.map(|range| (format!("`--{flag}` of {at}"), range)));
-        }
-        Ok(ranges)
+        ranges_told(&self.read_only()?, component, flag).await
     }
 }
 
@@ -242,13 +235,16 @@ pub async fn objects<K: Retained>(
 
 /// Reads the objects of a kind that has no Rust type. `managedFields` is omitted.
 pub async fn listed(cluster: &Cluster, collection: &Collection<'_>) -> Result<Vec<Value>, ClusterError> {
-    let keep = |mut object: Value| {
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
-        Some(object)
-    };
-    cluster.list_as(collection, &keep).await
+    cluster.list_as(collection, &listed_by).await
+}
+
+/// Drops `managedFields` of an object in a list.
+#[expect(clippy::unnecessary_wraps, reason = "a list can also drop objects")]
+pub(super) fn listed_by(mut object: Value) -> Option<Value> {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    Some(object)
 }
 
 /// A route of this host.

@@ -1,12 +1,14 @@
 //! A client that cannot change its cluster, for plans and for clusters that are only a source.
 
-use serde_json::Value;
+use std::collections::BTreeSet;
 
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
 
 use super::lists::Keep;
 use super::{
-    Cluster, ClusterError, Collection, FieldApply, GuardedChange, ObjectRef, Pages, ServedKinds, Tried,
+    Cluster, ClusterError, Collection, FieldApply, GuardedChange, ObjectRef, Pages, ServedKinds, Tried, Typed,
 };
 
 /// A client for the API of one cluster that only reads. It can send dry runs, which store nothing.
@@ -61,6 +63,52 @@ impl ReadOnly {
     /// Returns the objects of a kind page by page, see [`Cluster::pages`].
     pub async fn pages(&self, collection: &Collection<'_>, most: u32) -> Result<Pages, ClusterError> {
         self.0.pages(collection, most).await
+    }
+
+    /// Reads all objects of a type, see [`Cluster::objects_as`].
+    pub async fn objects_as<K: Typed, T>(
+        &self,
+        namespace: Option<&str>,
+        keep: Keep<'_, K, T>,
+    ) -> Result<Vec<T>, ClusterError> {
+        self.0.objects_as(namespace, keep).await
+    }
+
+    /// Reads the objects of a type with some labels, see [`Cluster::objects`].
+    pub async fn objects<K: Typed>(
+        &self,
+        namespace: Option<&str>,
+        labels: Option<&str>,
+    ) -> Result<Vec<K>, ClusterError> {
+        self.0.objects(namespace, labels).await
+    }
+
+    /// Reads an object of a type, see [`Cluster::object`].
+    pub async fn object<K: Typed>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<K>, ClusterError> {
+        self.0.object(namespace, name).await
+    }
+
+    /// Returns the names of the served API groups, see [`Cluster::groups`].
+    pub async fn groups(&self) -> Result<BTreeSet<String>, ClusterError> {
+        self.0.groups().await
+    }
+
+    /// Checks whether the API server serves a kind, see [`Cluster::serves`].
+    pub async fn serves(&self, collection: &Collection<'_>) -> Result<bool, ClusterError> {
+        self.0.serves(collection).await
+    }
+
+    /// Lists the EndpointSlices of a Service, see [`Cluster::endpoint_slices`].
+    pub async fn endpoint_slices(
+        &self,
+        namespace: &str,
+        service: &str,
+    ) -> Result<Vec<EndpointSlice>, ClusterError> {
+        self.0.endpoint_slices(namespace, service).await
     }
 
     /// Reads the metadata of all objects of a kind, see [`Cluster::list_metadata`].

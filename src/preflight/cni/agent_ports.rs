@@ -1,13 +1,10 @@
 //! `agent-ports`: whether a port that the new CNI needs is in use.
 
-use std::collections::BTreeSet;
-
 use super::Cni;
-use crate::inventory::host_ports::{Port, ports};
-use crate::inventory::network_plugins::{AgentPorts, NetworkPlugin};
+use crate::inventory::host_ports::{ports_of, taken};
+use crate::inventory::network_plugins::NetworkPlugin;
 use crate::inventory::network_settings::NetworkSettings;
-use crate::inventory::pod::{TrimmedPod, is_alive};
-use crate::kube_api::accessors::subject;
+use crate::inventory::pod::TrimmedPod;
 use crate::preflight::{Check, Judged, Source, first_few};
 
 /// The check.
@@ -30,7 +27,7 @@ fn judge(to: Option<&str>, settings: &NetworkSettings, pods: &[TrimmedPod]) -> J
         settings.tunnels.iter().filter(|(whose, port)| *whose != plugin.name && *port == newcomer.tunnel);
     let tunnels: Vec<String> =
         tunnels.map(|(whose, port)| format!("the tunnel of {whose} uses {port}/UDP")).collect();
-    let [own, optional] = ports_of(newcomer).map(|ports| taken(newcomer, &ports, pods));
+    let [own, optional] = ports_of(newcomer).map(|ports| taken(newcomer.containers, &ports, pods));
     let who = plugin.name;
     if !tunnels.is_empty() || !own.is_empty() {
         let met: Vec<String> = tunnels.iter().cloned().chain(own).collect();
@@ -64,30 +61,6 @@ fn judge(to: Option<&str>, settings: &NetworkSettings, pods: &[TrimmedPod]) -> J
          {}",
         newcomer.between
     ))
-}
-
-/// Returns whether a Pod belongs to the new CNI.
-fn is_of(newcomer: &AgentPorts, pod: &TrimmedPod) -> bool {
-    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    containers.any(|one| newcomer.containers.contains(&one.name.as_str()))
-}
-
-/// Returns the required ports and the optional ports of the new CNI.
-fn ports_of(newcomer: &AgentPorts) -> [BTreeSet<Port<'static>>; 2] {
-    let of = |ports: &'static [u16], protocol| ports.iter().map(move |port| (*port, protocol));
-    let (tcp, udp) = newcomer.own;
-    let own = of(tcp, "TCP").chain(of(udp, "UDP")).chain([(newcomer.tunnel, "UDP")]);
-    [own.collect(), of(newcomer.optional, "TCP").collect()]
-}
-
-/// Returns the wanted ports that Pods of other components use. Each text names the Pod and the port.
-fn taken(newcomer: &AgentPorts, wanted: &BTreeSet<Port<'_>>, pods: &[TrimmedPod]) -> Vec<String> {
-    let others = pods.iter().filter(|pod| is_alive(pod) && !is_of(newcomer, pod));
-    let found = others.flat_map(|pod| {
-        let both: Vec<_> = ports(pod).intersection(wanted).copied().collect();
-        both.into_iter().map(|(port, protocol)| format!("{} uses {port}/{protocol}", subject(pod)))
-    });
-    found.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 #[cfg(test)]

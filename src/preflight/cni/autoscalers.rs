@@ -3,8 +3,8 @@
 use k8s_openapi::api::apps::v1::Deployment;
 
 use super::Cni;
+use crate::inventory::autoscalers::{REMEDY, autoscalers};
 use crate::inventory::unread;
-use crate::kube_api::accessors::{name, subject};
 use crate::preflight::{Check, Judged, Read, Source};
 
 /// The check.
@@ -22,21 +22,9 @@ async fn read(input: &Cni) -> Read<Judged> {
 
 /// Checks for autoscalers, which add and remove nodes.
 fn judge(deployments: &[Deployment], has_karpenter: bool) -> Judged {
-    let is_one = |deployment: &&Deployment| {
-        deployment.spec.as_ref().and_then(|spec| spec.replicas) != Some(0)
-            && name(*deployment).contains("cluster-autoscaler")
-    };
-    let mut found: Vec<String> = deployments.iter().filter(is_one).map(subject).collect();
-    if has_karpenter {
-        found.push("Karpenter".to_string());
-    }
+    let found = autoscalers(deployments, has_karpenter);
     if found.is_empty() {
         return Judged::pass("no known autoscaler was found");
     }
-    Judged::warn(
-        format!("these autoscalers add and remove nodes: {}", found.join(", ")),
-        "pause the autoscaler during the change: scale it to 0; for Karpenter, set `limits` of the NodePool to \
-         prevent new nodes, and `disruption.budgets` with `nodes: \"0\"` to prevent removals. Otherwise the \
-         autoscaler removes drained nodes, and adds nodes with the old network",
-    )
+    Judged::warn(format!("these autoscalers add and remove nodes: {}", found.join(", ")), REMEDY)
 }

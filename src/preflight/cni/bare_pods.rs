@@ -1,8 +1,8 @@
 //! `bare-pods`: Pods without a controller that recreates them.
 
 use super::Cni;
-use crate::inventory::drain::is_made_anew;
-use crate::inventory::pod::{TrimmedPod, is_alive};
+use crate::inventory::drain::is_bare;
+use crate::inventory::pod::TrimmedPod;
 use crate::kube_api::accessors::subject;
 use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
@@ -17,7 +17,7 @@ pub const CHECK: Check<Cni> = Check {
 
 /// Checks for Pods without a controller that recreates them.
 fn judge(pods: &[TrimmedPod]) -> Judged {
-    let found = pods.iter().filter(|pod| is_alive(pod) && !is_made_anew(pod));
+    let found = pods.iter().filter(|pod| is_bare(pod));
     let found: Vec<String> = found.map(subject).collect();
     if found.is_empty() {
         return Judged::pass("every Pod has a controller");

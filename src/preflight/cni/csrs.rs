@@ -3,6 +3,7 @@
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 use super::Cni;
+use crate::inventory::certificate_requests::is_pending;
 use crate::kube_api::accessors::name;
 use crate::preflight::{Check, Judged, Source, first_few};
 
@@ -18,11 +19,7 @@ pub const CHECK: Check<Cni> = Check {
 /// (`KubeAPIServerClientKubeletSignerName`, `k8s.io/api/certificates/v1/types.go`, v1.36.3).
 fn judge(requests: &[CertificateSigningRequest]) -> Judged {
     const JOINS: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-    let is_open = |request: &&CertificateSigningRequest| {
-        let conditions = request.status.as_ref().and_then(|status| status.conditions.as_ref());
-        conditions.is_none_or(Vec::is_empty)
-    };
-    let open: Vec<_> = requests.iter().filter(is_open).collect();
+    let open: Vec<_> = requests.iter().filter(|request| is_pending(request)).collect();
     if open.is_empty() {
         return Judged::pass("no certificate request is pending");
     }

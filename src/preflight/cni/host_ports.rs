@@ -1,9 +1,8 @@
 //! `host-ports`: which Pods have a host port that the CNI maps.
 
 use super::Cni;
-use crate::inventory::host_ports::ports;
-use crate::inventory::pod::{TrimmedPod, is_alive};
-use crate::kube_api::accessors::subject;
+use crate::inventory::host_ports::mapped;
+use crate::inventory::pod::TrimmedPod;
 use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
@@ -15,20 +14,9 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?)) }),
 };
 
-fn is_on_the_host(pod: &TrimmedPod) -> bool {
-    pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
-}
-
 /// Checks for Pods with a mapped host port. The CNI maps host ports only if it is configured to do so.
 fn judge(pods: &[TrimmedPod]) -> Judged {
-    let found = pods.iter().filter(|pod| is_alive(pod) && !is_on_the_host(pod));
-    let found: Vec<String> = found
-        .filter_map(|pod| {
-            let ports: Vec<String> =
-                ports(pod).iter().map(|(port, protocol)| format!("{port}/{protocol}")).collect();
-            (!ports.is_empty()).then(|| format!("{} ({})", subject(pod), ports.join(", ")))
-        })
-        .collect();
+    let found = mapped(pods);
     if found.is_empty() {
         return Judged::pass("no Pod uses `hostPort`");
     }

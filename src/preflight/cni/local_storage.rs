@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::Cni;
-use crate::inventory::drain::is_drained;
+use crate::inventory::drain::{has_local_data, is_on_one_node};
 use crate::inventory::pod::TrimmedPod;
 use crate::kube_api::accessors::{name, subject};
 use crate::preflight::{Check, Judged, Source, first_few};
@@ -17,22 +17,10 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(async { Ok(judge(input.read.pods().await?, &input.read.objects().await?)) }),
 };
 
-/// Checks for Pods with data on their node, and for volumes that exist on only one node. By default, `kubectl drain` stops at
-/// every Pod with an `emptyDir`, even if the `emptyDir` is in memory (`localStorageFilter`,
-/// `k8s.io/kubectl/pkg/drain/filters.go`, v0.36.3).
+/// Checks for Pods with data on their node, and for volumes that exist on only one node.
 fn judge(pods: &[TrimmedPod], volumes: &[PersistentVolume]) -> Judged {
-    let keeps = |pod: &&TrimmedPod| {
-        let mut list = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        is_drained(pod) && list.any(|volume| volume.empty_dir.is_some())
-    };
-    let is_local = |volume: &&PersistentVolume| {
-        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-        let is_on_one =
-            volume.spec.as_ref().is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some());
-        is_on_one && phase == Some("Bound")
-    };
-    let pods: Vec<String> = pods.iter().filter(keeps).map(subject).collect();
-    let bound = volumes.iter().filter(is_local).map(|volume| format!("`{}`", name(volume)));
+    let pods: Vec<String> = pods.iter().filter(|pod| has_local_data(pod)).map(subject).collect();
+    let bound = volumes.iter().filter(|one| is_on_one_node(one)).map(|volume| format!("`{}`", name(volume)));
     let bound: Vec<String> = bound.collect();
     let (mut seen, mut remedy) = (Vec::new(), Vec::new());
     if !bound.is_empty() {

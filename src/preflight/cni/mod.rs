@@ -21,9 +21,10 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use tokio::sync::OnceCell;
 
 use super::{Check, shared};
-use crate::inventory::network_plugins::{NetworkPlugin, PLUGINS};
-use crate::inventory::network_settings::{self, NetworkSettings, Sources};
-use crate::inventory::{ClusterReader, Connections, Read, unread};
+use crate::inventory::network_plugins::NetworkPlugin;
+use crate::inventory::network_settings::{self, NetworkSettings};
+use crate::inventory::plugin_reader::settings_sources;
+use crate::inventory::{ClusterReader, Connections, Read};
 use crate::ip::ServiceCidr;
 
 /// The checks, in display order.
@@ -81,18 +82,7 @@ impl Cni {
     /// Reads the settings from the objects of the CNIs.
     async fn settings(&self) -> Read<&NetworkSettings> {
         let read = async || {
-            let mut sources = Sources::default();
-            for (namespace, name) in PLUGINS.iter().flat_map(|plugin| plugin.config_maps) {
-                let found = self.read.cluster()?.object(Some(namespace), name).await.map_err(unread)?;
-                sources.config_maps.extend(found);
-            }
-            for (versions, kind) in PLUGINS.iter().flat_map(|plugin| plugin.settings) {
-                for version in *versions {
-                    let Some(found) = self.read.list_if_served(version, kind).await? else { continue };
-                    sources.others.extend(found.into_iter().map(|object| (*kind, object)));
-                    break;
-                }
-            }
+            let sources = settings_sources(&self.read.read_only()?).await?;
             let (agents, nodes) = (self.daemon_sets().await?, self.read.nodes().await?);
             let to = self.to.as_deref().and_then(NetworkPlugin::of_option).map(|(plugin, _)| plugin.name);
             Ok(network_settings::read(&sources, agents, nodes, to))

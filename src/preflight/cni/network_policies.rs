@@ -3,7 +3,7 @@
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 
 use super::Cni;
-use crate::inventory::network_plugins::PLUGINS;
+use crate::inventory::plugin_reader::plugin_policies;
 use crate::preflight::{Check, Judged, Read, Source};
 use crate::words::counted;
 
@@ -15,25 +15,9 @@ pub const CHECK: Check<Cni> = Check {
     judge: |input| Box::pin(read(input)),
 };
 
-/// Kinds of policies that several CNIs support, but not all. Each entry has the API version and the kind.
-const SHARED_POLICIES: [(&str, &str); 2] = [
-    ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy"),
-    ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy"),
-];
-
 async fn read(input: &Cni) -> Read<Judged> {
     let standard = input.read.objects::<NetworkPolicy>().await?.len();
-    let mut own = Vec::new();
-    let of_one = PLUGINS
-        .iter()
-        .flat_map(|plugin| plugin.policies.iter().map(|policy| (policy, format!("{}'s", plugin.name))));
-    let of_some = SHARED_POLICIES.iter().map(|policy| (policy, "some CNIs'".to_string()));
-    for ((api_version, kind), whose) in of_one.chain(of_some) {
-        if let Some(found) = input.read.list_if_served(api_version, kind).await? {
-            own.push((*kind, whose, found.len()));
-        }
-    }
-    Ok(judge(standard, &own))
+    Ok(judge(standard, &plugin_policies(&input.read.read_only()?).await?))
 }
 
 /// Checks the policies that exist now. `standard`: number of NetworkPolicies. `own`: kinds of policies that only some CNIs

@@ -2,17 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::str::FromStr;
-
-use serde_json::Value;
 
 use super::Cni;
-use crate::controlplane::{API_SERVER, CONTROLLER_MANAGER};
 use crate::inventory::network_settings::UsedRanges;
-use crate::inventory::{Route, list, own_routes};
+use crate::inventory::plugin_reader::control_plane_ranges;
+use crate::inventory::used_ranges::{conflicts, node_ranges, used_addresses};
+use crate::inventory::{Route, own_routes};
 use crate::ip::ServiceCidr;
-use crate::kube_api::Node;
-use crate::kube_api::accessors::{name, subject};
 use crate::preflight::{Check, Judged, Read, Source, first_few};
 
 /// The check.
@@ -25,54 +21,12 @@ pub const CHECK: Check<Cni> = Check {
 
 /// Compares the new ranges with ranges and addresses of Pods, Services and nodes.
 async fn read(input: &Cni) -> Read<Judged> {
-    let mut taken = flags(input).await?;
+    let (nodes, pods) = (input.read.nodes().await?, input.read.pods().await?);
+    let mut taken = control_plane_ranges(&input.read.read_only()?).await?;
     taken.extend(input.settings().await?.pools.iter().cloned());
-    let nodes = input.read.nodes().await?;
-    for node in nodes {
-        let whose = format!("Pods of node `{}`", name(node));
-        let found = node.spec.iter().flat_map(|spec| spec.pod_cidrs.iter().flatten());
-        taken.extend(parsed(found).map(|range| (whose.clone(), range)));
-    }
-    // API servers serve `v1` from 1.33 on.
-    for version in ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"] {
-        if let Some(found) = input.read.list_if_served(version, "ServiceCIDR").await? {
-            let found = found.iter().flat_map(|object| list(object, "/spec/cidrs"));
-            let found = parsed(found.filter_map(Value::as_str));
-            taken.extend(found.map(|range| ("Services".to_string(), range)));
-            break;
-        }
-    }
-    let mut addresses: Vec<(String, IpAddr)> = Vec::new();
-    for node in nodes.iter().map(Node::of) {
-        addresses.extend(node.internal_ips.iter().map(|ip| (format!("node `{}`", node.name), *ip)));
-    }
-    for service in input.read.services().await? {
-        let found = service.spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten());
-        addresses.extend(parsed(found).map(|address| (format!("Service {}", subject(service)), address)));
-    }
-    for pod in input.read.pods().await? {
-        let found = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
-        let found = parsed(found.map(|one| &one.ip));
-        addresses.extend(found.map(|address| (format!("Pod {}", subject(pod)), address)));
-    }
+    taken.extend(node_ranges(nodes));
+    let addresses = used_addresses(nodes, input.read.services().await?, pods);
     Ok(judge(&input.pod_cidr, &taken, &addresses, &own_routes()?))
-}
-
-/// Reads the ranges from the flags in the Pods of API servers and controller managers.
-async fn flags(input: &Cni) -> Read<UsedRanges> {
-    let told =
-        [(API_SERVER, "service-cluster-ip-range", "Services"), (CONTROLLER_MANAGER, "cluster-cidr", "Pods")];
-    let mut taken = UsedRanges::new();
-    for (component, flag, whose) in told {
-        let found = input.read.ranges_told(component, flag).await?;
-        taken.extend(found.into_iter().map(|(at, range)| (format!("{whose}: {at}"), range)));
-    }
-    Ok(taken)
-}
-
-/// Parses the texts, and drops invalid texts.
-fn parsed<T: FromStr>(texts: impl Iterator<Item = impl AsRef<str>>) -> impl Iterator<Item = T> {
-    texts.filter_map(|text| text.as_ref().parse().ok())
 }
 
 /// Compares the new ranges for Pods with ranges and addresses in use. `new` is empty if the ranges do not change.
@@ -95,21 +49,7 @@ fn judge(
         ));
     }
     let remedy = "choose another range: both networks exist during the change, and overlapping routes send traffic to the wrong network";
-    let mut met = Vec::new();
-    for (index, range) in new.iter().enumerate() {
-        let others = new.iter().skip(index.saturating_add(1)).filter(|other| other.overlaps(range));
-        met.extend(others.map(|other| format!("`{range}` overlaps `{other}`, also from `--pod-cidr`")));
-        let overlapping = taken.iter().filter(|(_, other)| other.overlaps(range));
-        met.extend(overlapping.map(|(who, other)| format!("`{range}` overlaps `{other}` ({who})")));
-        let inside = addresses.iter().filter(|(_, address)| range.contains(*address));
-        met.extend(inside.map(|(who, address)| format!("`{range}` contains `{address}` ({who})")));
-        let is_met =
-            |route: &&Route| route.range.overlaps(range) && route.range.prefix_len() >= range.prefix_len();
-        let inside = routes.iter().filter(is_met);
-        met.extend(inside.map(|route| {
-            format!("this host has a route into `{range}`: `{}` on device `{}`", route.range, route.device)
-        }));
-    }
+    let met = conflicts(new, taken, addresses, routes);
     if met.is_empty() {
         let new = new.iter().map(|range| format!("`{range}`")).collect::<Vec<_>>().join(", ");
         return Judged::pass(format!("no other use of {new} was found"));

@@ -141,7 +141,7 @@ impl Renumber {
     /// Reads the flags in [`LOOKED_AT`] from the Pods of the API servers.
     async fn server_flags(&self) -> Read<&Vec<ServerFlags>> {
         let read = async || {
-            let found = flags_in_pods(self.read.cluster()?, API_SERVER, &LOOKED_AT).await;
+            let found = flags_in_pods(&self.read.read_only()?, API_SERVER, &LOOKED_AT).await;
             found.map_err(|failure| unread_by(&failure).into())
         };
         self.server_flags.get_or_init(read).await.as_ref().map_err(Clone::clone)

@@ -3,7 +3,8 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::Renumber;
-use crate::kube_api::accessors::{label, name, node_info};
+use crate::inventory::node_fit::is_windows;
+use crate::kube_api::accessors::name;
 use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 
@@ -18,11 +19,8 @@ pub const CHECK: Check<Renumber> = Check {
 /// Checks for Windows nodes, because renumbering is not tested with kube-proxy on Windows. `accepted`: whether `--accept-gap` is
 /// given.
 fn judge(nodes: &[Node], accepted: bool) -> Judged {
-    let is_one = |node: &&Node| {
-        let said = node_info(node).map(|info| info.operating_system.as_str());
-        [label(*node, "kubernetes.io/os"), said].contains(&Some("windows"))
-    };
-    let found: Vec<String> = nodes.iter().filter(is_one).map(|node| format!("`{}`", name(node))).collect();
+    let found: Vec<String> =
+        nodes.iter().filter(|node| is_windows(node)).map(|node| format!("`{}`", name(node))).collect();
     if found.is_empty() {
         return Judged::pass(format!("no Node runs Windows ({})", counted(nodes.len(), "Node", "Nodes")));
     }

@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::Value;
 
 use self::routers::of_plugins;
+use crate::controlplane::{LocalDetector, argument, document};
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::{NodeRecord, ProxyContainer, Survey};
 
@@ -80,7 +81,6 @@ struct Proxy {
 }
 
 /// The kind of kube-proxy's configuration.
-const KIND: &str = "KubeProxyConfiguration";
 /// The feature gate that makes kube-proxy route external IPs (`pkg/proxy/serviceport.go`, v1.36.3).
 const GATE: &str = "AllowServiceExternalIPs";
 
@@ -192,28 +192,13 @@ pub fn check(text: &str) -> Result<(), String> {
     parse(text).map(drop)
 }
 
-/// Returns the KubeProxyConfiguration in a YAML text. The text can have several documents, such as a configuration file of
-/// kubeadm.
-fn document(text: &str) -> Result<Value, String> {
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(text).map_err(|error| format!("it is not valid YAML: {error}"))?;
-    let is_wanted = |document: &Value| document.get("kind").and_then(Value::as_str) == Some(KIND);
-    let mut found = documents.into_iter().filter(is_wanted);
-    match (found.next(), found.next()) {
-        (Some(one), None) => Ok(one),
-        (None, _) => Err(format!("it contains no {KIND}")),
-        (Some(_), Some(_)) => Err(format!("it contains more than one {KIND}")),
-    }
-}
-
 /// Reads a KubeProxyConfiguration (`kube-proxy/config/v1alpha1/types.go`, v0.36.3). An empty mode means iptables on Linux, and an
 /// empty detector means `ClusterCIDR` (`cmd/kube-proxy/app/server_linux.go`, v1.36.3).
 fn parse(text: &str) -> Result<Proxy, String> {
     let config = document(text)?;
-    let get = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let gate = config.pointer("/featureGates").and_then(|gates| gates.get(GATE)).and_then(Value::as_bool);
-    let interfaces = [get("/detectLocal/bridgeInterface"), get("/detectLocal/interfaceNamePrefix")];
-    Ok(Proxy::of(get("/mode"), get("/detectLocalMode"), get("/clusterCIDR"), interfaces, gate))
+    let mode = config.get("mode").and_then(Value::as_str).unwrap_or_default();
+    Ok(Proxy::of(mode, LocalDetector::of_config(&config), gate))
 }
 
 /// Returns the health port of the kube-proxies, from `healthzBindAddress`. The default is 10256 on every address
@@ -245,24 +230,11 @@ fn words(container: &ProxyContainer) -> Vec<&str> {
     container.arguments.iter().flat_map(|argument| argument.split_whitespace()).collect()
 }
 
-fn argument<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
-    let at = words.iter().position(|word| word.strip_prefix("--").is_some_and(|word| word == name));
-    let inline = words.iter().find_map(|word| word.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='));
-    let apart = at.and_then(|at| words.get(at.saturating_add(1)).copied());
-    inline.or(apart).map(|value| value.trim_matches(['"', '\'']))
-}
-
 /// Reads the flags of a kube-proxy; `None` if there is a configuration file, which overrides the flags.
 fn of_arguments(container: &ProxyContainer) -> Option<Proxy> {
     let words = words(container);
-    let flag = |name: &str| argument(&words, name);
-    if flag("config").is_some() {
-        return None;
-    }
-    let text = |name| flag(name).unwrap_or_default();
-    let interfaces = [text("pod-bridge-interface"), text("pod-interface-name-prefix")];
-    let (mode, detector) = (text("proxy-mode"), text("detect-local-mode"));
-    Some(Proxy::of(mode, detector, text("cluster-cidr"), interfaces, gate_in(&words)))
+    let detector = LocalDetector::of_flags(&words)?;
+    Some(Proxy::of(argument(&words, "proxy-mode").unwrap_or_default(), detector, gate_in(&words)))
 }
 
 /// Reads `--feature-gates=A=true,B=false`. The flag can be given several times; the last value applies (`MapStringBool.Set`,
@@ -287,20 +259,11 @@ fn gate_in(words: &[&str]) -> Option<bool> {
 impl Proxy {
     fn of(
         mode: &str,
-        detector: &str,
-        cluster_cidr: &str,
-        [bridge, prefix]: [&str; 2],
+        LocalDetector { mode: detector, by: detects_by }: LocalDetector,
         gate: Option<bool>,
     ) -> Self {
-        let detector = if detector.is_empty() { "ClusterCIDR" } else { detector };
-        let detects_by = match detector {
-            "ClusterCIDR" => cluster_cidr,
-            "BridgeInterface" => bridge,
-            "InterfaceNamePrefix" => prefix,
-            _ => "",
-        };
         let mode = if mode.is_empty() { "iptables" } else { mode }.to_string();
-        Self { mode, detector: detector.to_string(), detects_by: detects_by.to_string(), gate }
+        Self { mode, detector, detects_by, gate }
     }
 
     /// Returns whether the kube-proxy detects local traffic of the family. A range detects only traffic of its own family

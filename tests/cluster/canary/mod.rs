@@ -46,6 +46,9 @@ async fn no_secret_leaks() {
     for words in specifications(&mut stage) {
         everyway(&mut stage, &mut ran, &words);
     }
+    for words in other_plugin(&mut stage) {
+        everyway(&mut stage, &mut ran, &words);
+    }
     mirror::names_of_certificates(&mut stage, &mut ran).await;
     aws::parity(&mut stage, &mut ran).await;
     there_and_back(&mut stage, &mut ran);
@@ -149,6 +152,24 @@ fn reads(stage: &Stage) -> Vec<String> {
         format!("{reissue} --ca-key {} --dry-run", given("torn.key")),
     ]);
     words
+}
+
+/// Commands on manifests of a network plug-in with secrets: in a Secret, a ConfigMap and a variable, and in a file that is not valid.
+fn other_plugin(stage: &mut Stage) -> Vec<String> {
+    let [password, token, variable, torn] =
+        ["a Secret in a manifest", "a token in a ConfigMap", "a variable of an agent", "a torn manifest"]
+            .map(|what| stage.canaries.plant(what));
+    let text = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: weave-passwd\nstringData:\n  key: {password}\n---\napiVersion: v1\nkind: \
+         ConfigMap\nmetadata:\n  name: calico-config\n  namespace: kube-system\ndata:\n  cni_network_config: |\n    {{\"plugins\": \
+         [{{\"type\": \"calico\", \"token\": \"{token}\"}}]}}\n---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata:\n  name: \
+         calico-node\n  namespace: kube-system\nspec:\n  selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: \
+         b}}}}\n    spec:\n      containers:\n      - name: calico-node\n        image: example.com/node:1\n        env:\n        - {{name: \
+         PASSWORD, value: {variable}}}\n"
+    );
+    let whole = stage.give("calico.yaml", &text);
+    let torn = stage.give("torn.yaml", &format!("kind: Secret\nstringData:\n  key: {torn}: {torn}\n"));
+    vec![format!("cni plan --to {whole}"), format!("cni plan --to {torn} ")]
 }
 
 /// Commands on the kOps specification of a cluster with secrets. Without `--diff`, the output is a copy that the user requests.

@@ -6,8 +6,11 @@ use crate::inventory::pod::TrimmedPod;
 use crate::inventory::resources::Resources;
 
 /// A node, its free resources, and its Pods that have not ended. Pods with a negative priority are omitted.
-pub(super) struct Place<'a> {
-    pub(super) node: &'a Node,
-    pub(super) left: Resources,
-    pub(super) pods: Vec<&'a TrimmedPod>,
+pub struct Place<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// Resources that no Pod requests.
+    pub left: Resources,
+    /// Its Pods.
+    pub pods: Vec<&'a TrimmedPod>,
 }

@@ -1,0 +1,3 @@
+//! The change of a cluster's network plug-in (CNI).
+
+pub mod plan;

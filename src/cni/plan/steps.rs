@@ -1,0 +1,293 @@
+//! The steps of the change: before the first node, on each node, and after the last node.
+
+use std::cmp::Reverse;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Node;
+use serde::Serialize;
+
+use super::Finding;
+use super::drain::Drain;
+use super::quorum::is_control_plane;
+use super::rules::Input;
+use super::strategy::Strategy;
+use crate::inventory::node_fit::is_windows;
+use crate::inventory::pod::{is_alive, node_of};
+use crate::kube_api::accessors::{controller, name, subject};
+use crate::words::{counted, first_few, list_or, pasted};
+
+/// A step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Name of the step, for example `drain`.
+    pub name: &'static str,
+    /// What to do.
+    pub action: String,
+}
+
+fn step(name: &'static str, action: impl Into<String>) -> Step {
+    Step { name, action: action.into() }
+}
+
+/// What a node is in the change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// The first node. The change stops if it fails.
+    Canary,
+    /// A worker node.
+    Worker,
+    /// A control-plane node. It is never doubled.
+    ControlPlane,
+    /// A node that the plan leaves out.
+    LeftOut,
+}
+
+/// The change of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodePlan {
+    /// Name of the node.
+    pub name: String,
+    /// What it is in the change.
+    pub role: Role,
+    /// How it changes: a control-plane node always changes in place.
+    pub strategy: Strategy,
+    /// Pods that the drain evicts.
+    pub evicted: Vec<String>,
+    /// Pods of DaemonSets on the Pod network, which the drain does not evict, and which must be recreated.
+    pub recreated: Vec<String>,
+    /// Budgets that allow none of these evictions.
+    pub blocked_by: Vec<String>,
+    /// Pods without room on the other nodes, or which no other node accepts.
+    pub no_room: Vec<String>,
+    /// What is left on the other ready nodes after the drain.
+    pub left_on_others: String,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+/// Returns the nodes in the order of their change: the canary, the other workers, and the control plane last.
+pub fn nodes(input: &Input<'_>) -> Vec<NodePlan> {
+    let pairs = input.view.nodes.iter().zip(input.drains);
+    let mut workers: Vec<(&Node, &Drain)> =
+        pairs.clone().filter(|(node, _)| !is_control_plane(node) && !is_windows(node)).collect();
+    workers.sort_by_key(|(node, drain)| {
+        let is_hard = !drain.blocked_by.is_empty() || !drain.crowded.is_empty() || !drain.homeless.is_empty();
+        (is_hard, drain.pods.len(), name(*node))
+    });
+    let canary = (!workers.is_empty()).then(|| workers.remove(0));
+    workers.sort_by_key(|(node, _)| name(*node));
+    let mut masters: Vec<(&Node, &Drain)> =
+        pairs.clone().filter(|(node, _)| is_control_plane(node) && !is_windows(node)).collect();
+    masters.sort_by_key(|(node, drain)| (Reverse(drain.crowded.is_empty()), name(*node)));
+    let left_out = pairs.filter(|(node, _)| is_windows(node));
+    let mut plans = Vec::new();
+    plans.extend(canary.map(|(node, drain)| plan(input, node, drain, Role::Canary)));
+    plans.extend(workers.into_iter().map(|(node, drain)| plan(input, node, drain, Role::Worker)));
+    plans.extend(masters.into_iter().map(|(node, drain)| plan(input, node, drain, Role::ControlPlane)));
+    plans.extend(left_out.map(|(node, drain)| plan(input, node, drain, Role::LeftOut)));
+    plans
+}
+
+fn plan(input: &Input<'_>, node: &Node, drain: &Drain, role: Role) -> NodePlan {
+    let of_plugins: Vec<String> = input.old.subjects();
+    let recreated = input.view.pods.iter().filter(|pod| {
+        let is_own = node_of(pod) == name(node) && is_alive(pod);
+        let is_on_host = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+        let of_set = controller(*pod).is_some_and(|owner| owner.kind == "DaemonSet");
+        is_own && !is_on_host && of_set
+    });
+    let recreated: Vec<String> = recreated.map(subject).collect();
+    let strategy = if role == Role::ControlPlane { Strategy::InPlace } else { input.strategy };
+    let steps = match (role, strategy) {
+        (Role::LeftOut, _) => Vec::new(),
+        (_, Strategy::InPlace) => in_place(input, name(node), role, (drain, &recreated, &of_plugins)),
+        (_, Strategy::Roll) => roll(name(node), role, drain),
+    };
+    NodePlan {
+        name: name(node).to_string(),
+        role,
+        strategy,
+        evicted: drain.pods.clone(),
+        recreated,
+        blocked_by: drain.blocked_by.clone(),
+        no_room: drain.crowded.iter().chain(&drain.homeless).cloned().collect(),
+        left_on_others: drain.left.clone(),
+        steps,
+    }
+}
+
+fn drain_step(node: &str, drain: &Drain) -> Step {
+    let blocked = match drain.blocked_by.as_slice() {
+        [] => String::new(),
+        budgets => format!("; the drain waits for {}", first_few(budgets)),
+    };
+    step(
+        "drain",
+        format!(
+            "evict {} (`kubectl drain {node} --ignore-daemonsets{}`){blocked}",
+            counted(drain.pods.len(), "Pod", "Pods"),
+            drain.options
+        ),
+    )
+}
+
+fn in_place(
+    input: &Input<'_>,
+    node: &str,
+    role: Role,
+    (drain, recreated, old): (&Drain, &[String], &[String]),
+) -> Vec<Step> {
+    let (new, conf) = (input.new, input.new.conf.as_deref().unwrap_or("its configuration"));
+    let from: Vec<&str> = input.old.traits().map(|traits| traits.conf).collect();
+    let mut steps = Vec::new();
+    if role == Role::ControlPlane {
+        steps.push(step(
+            "quorum",
+            "check that every member of etcd is healthy, and that the other API servers are ready",
+        ));
+    }
+    steps.push(step("cordon", format!("`kubectl cordon {node}`")));
+    steps.push(drain_step(node, drain));
+    let others = match recreated.len() {
+        0 => "check that no sandbox on the Pod network is left".to_string(),
+        count => format!(
+            "stop {} on the Pod network ({}), until no sandbox on the Pod network is left",
+            counted(count, "Pod of a DaemonSet", "Pods of DaemonSets"),
+            first_few(recreated)
+        ),
+    };
+    steps.push(step("sandboxes", others));
+    steps.push(step("hold", "put a configuration that sorts first and cannot run into `/etc/cni/net.d`, so that no Pod starts half way"));
+    steps.push(step(
+        "old-agent",
+        format!("exclude the node from {} with a label", list_or(old, "the old CNI")),
+    ));
+    steps.push(step(
+        "leftovers",
+        format!(
+            "remove what {} left, by exact names: programs, rules, routes, chains, links, then {} and its leases",
+            input.old.name(),
+            list_or(&from.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>(), "its configuration")
+        ),
+    ));
+    steps.push(step(
+        "new-agent",
+        format!("label the node for {}, and wait until its Pod is ready", new.subject()),
+    ));
+    steps.push(step(
+        "conf",
+        format!("remove the configuration that cannot run; `{conf}` must be the first in `/etc/cni/net.d`"),
+    ));
+    if input.view.detector.is_some() && !new.replaces_kube_proxy {
+        steps.push(step("kube-proxy", "restart kube-proxy of the node, if its configuration changed"));
+    }
+    steps.push(step(
+        "test",
+        "`netsurgeon network test --baseline before.json`: no failure that the baseline does not have",
+    ));
+    steps.push(step("uncordon", format!("`kubectl uncordon {node}`")));
+    steps
+}
+
+fn roll(node: &str, role: Role, drain: &Drain) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if role == Role::Canary {
+        steps.push(step(
+            "add",
+            "add one new node, with a taint that keeps Pods away, and start the new agent there",
+        ));
+        steps.push(step("test", "`netsurgeon network test --baseline before.json`; then remove the taint, and add the other new nodes in the same way"));
+    }
+    steps.push(step(
+        "taint",
+        format!(
+            "`kubectl taint node {node} netsurgeon.io/replaced=:NoSchedule`; load balancers keep the node"
+        ),
+    ));
+    steps.push(step(
+        "load-balancers",
+        format!("`kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers=`, and wait until connections have ended"),
+    ));
+    steps.push(step("cordon", format!("`kubectl cordon {node}`")));
+    steps.push(drain_step(node, drain));
+    steps.push(step("remove", format!("remove the machine of `{node}` by name; do not lower the size of its group, because the group chooses the machine")));
+    steps.push(step(
+        "test",
+        "`netsurgeon network test --baseline before.json`: no failure that the baseline does not have",
+    ));
+    steps
+}
+
+/// Returns the steps before the first node.
+pub fn before(input: &Input<'_>, findings: &[Finding], manifests: &Path) -> Vec<Step> {
+    let (old, new) = (input.old, input.new);
+    let sets = list_or(&old.subjects(), "the old CNI");
+    let mut steps = vec![
+        step(
+            "save",
+            format!(
+                "save the objects of {} and the digests of its images, and check that the images can be pulled",
+                old.name()
+            ),
+        ),
+        step("baseline", "`netsurgeon network test --save before.json`"),
+    ];
+    let has = |name: &str| findings.iter().any(|one| one.name == name);
+    if has("autoscalers") {
+        steps.push(step("autoscalers", "pause the autoscalers, and record their settings"));
+    }
+    if has("installer") && old.installers.iter().any(|one| one.restores) {
+        steps.push(step("installer", "suspend the installer of the old CNI"));
+    }
+    if has("pod-webhooks") {
+        steps.push(step("webhooks", "narrow the webhooks on the Pod network, and record their selectors"));
+    }
+    if has("kube-proxy-range") {
+        steps
+            .push(step("kube-proxy", "change the local detector of kube-proxy (finding `kube-proxy-range`)"));
+    }
+    if !old.daemon_sets.is_empty() {
+        steps.push(step("update-strategy", format!("set `updateStrategy: OnDelete` of {sets}: otherwise the next step restarts the agent on every node")));
+        steps.push(step(
+            "exclusion",
+            format!("let {sets} leave out nodes with a label, by required node affinity"),
+        ));
+    }
+    let selector = if input.selected.is_empty() { "" } else { ", after you have added the node selector" };
+    steps.push(step(
+        "apply",
+        format!(
+            "`kubectl apply -f {}`{selector}: no Pod of {} starts on a node of the old network",
+            pasted(manifests),
+            new.subject()
+        ),
+    ));
+    steps
+}
+
+/// Returns the steps after the last node.
+pub fn after(input: &Input<'_>, findings: &[Finding]) -> Vec<Step> {
+    let old = input.old.name();
+    let has = |name: &str| findings.iter().any(|one| one.name == name);
+    let mut steps = vec![
+        step("test", "`netsurgeon network test --baseline before.json --for 10m`"),
+        step(
+            "traces",
+            "check that no Node is cordoned or has a taint or label of the change, or the condition `NetworkUnavailable`",
+        ),
+    ];
+    if has("kube-proxy-range") {
+        steps.push(step(
+            "kube-proxy",
+            "set the local detector of kube-proxy to the new range, and restart it node by node",
+        ));
+    }
+    if has("chained-plug-ins") {
+        steps.push(step("chained-plug-ins", "check that a new Pod of the mesh is redirected"));
+    }
+    steps.push(step("soak", format!("keep the DaemonSets of {old} with a node selector that selects no node, until you need no rollback")));
+    steps.push(step("restore", "restore autoscalers, installers and webhooks"));
+    steps.push(step("remove", format!("delete the objects of {old}: custom resources first, then APIServices, operator and CRDs; keep CRDs that the new CNI uses")));
+    steps
+}
