@@ -14,7 +14,6 @@ mod cilium;
 mod context;
 mod filter_judge;
 mod flannel;
-mod installer;
 mod kindnet;
 mod kube_router;
 mod link_judge;
@@ -32,7 +31,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use context::{Condition, Context, NodeFacts};
-pub use installer::{Installer, OwnerFacts, installer};
 pub use objects::{ObjectFacts, judge_objects};
 
 use crate::node_state::{NetworkConfiguration, NodeState, Part};

@@ -33,7 +33,7 @@ pub enum DeploymentError {
     #[error(transparent)]
     Api(#[from] ClusterError),
     /// Admission, a policy or a missing permission would reject an object of the test. Nothing was created.
-    #[error("the cluster would not accept the {what} of the test: {reason}")]
+    #[error("the cluster would not accept the {what}: {reason}")]
     Rejected {
         /// The kind of the object, and for Pods their role.
         what: String,
@@ -41,7 +41,7 @@ pub enum DeploymentError {
         reason: String,
     },
     /// Another process tests the network.
-    #[error("another network test runs in the namespace `{namespace}`: {holder}")]
+    #[error("another process of netsurgeon uses the namespace `{namespace}`: {holder}")]
     Busy {
         /// The namespace.
         namespace: String,
@@ -49,7 +49,7 @@ pub enum DeploymentError {
         holder: String,
     },
     /// No node can be tested.
-    #[error("no node matches: the test needs a Linux node")]
+    #[error("no node matches: the agents need Linux")]
     NoNodes,
     /// Some objects still exist.
     #[error("after {waited}, these objects still exist in `{namespace}`: {left}")]
@@ -80,13 +80,13 @@ pub struct Deployment {
 }
 
 /// How the Pods of a role started.
-pub(super) struct Started {
+pub struct Started {
     /// The agents by the index of their node.
-    pub(super) agents: BTreeMap<usize, Agent>,
+    pub agents: BTreeMap<usize, Agent>,
     /// Why a Pod did not start, by the index of its node.
-    pub(super) faults: BTreeMap<usize, String>,
+    pub faults: BTreeMap<usize, String>,
     /// The time from the creation until the Pod was ready, by the index of its node.
-    pub(super) times: BTreeMap<usize, Duration>,
+    pub times: BTreeMap<usize, Duration>,
 }
 
 impl Deployment {
@@ -103,14 +103,14 @@ impl Deployment {
 
     /// Checks with dry runs that the cluster accepts the objects, creates the namespace, takes the Lease, and removes what an earlier
     /// test left behind. If the cluster would reject an object, nothing remains.
-    pub async fn prepare(&self, first_node: &str) -> Result<(), DeploymentError> {
+    pub async fn prepare(&self, first_node: &str, roles: &[Role]) -> Result<(), DeploymentError> {
         let namespace = self.settings.namespace();
         let exists = self.cluster.object::<Namespace>(None, &self.settings.namespace).await?.is_some();
         if !exists {
             self.cluster.try_create(&namespace).await.map_err(|error| rejected("Namespace", &error))?;
             self.cluster.create(&namespace).await?;
         }
-        let tried = self.try_objects(first_node).await;
+        let tried = self.try_objects(first_node, roles).await;
         if tried.is_err() && !exists {
             self.remove_namespace().await?;
         }
@@ -119,10 +119,13 @@ impl Deployment {
         self.remove_objects(None).await.map(drop)
     }
 
-    async fn try_objects(&self, node: &str) -> Result<(), DeploymentError> {
-        for role in Role::ALL {
+    async fn try_objects(&self, node: &str, roles: &[Role]) -> Result<(), DeploymentError> {
+        for role in roles.iter().copied() {
             let tried = self.cluster.try_create(&self.settings.pod(0, node, role)).await;
             tried.map_err(|error| rejected(&format!("Pod of the role `{}`", role.name()), &error))?;
+        }
+        if roles == [Role::Reader] {
+            return Ok(());
         }
         for service in self.settings.services() {
             self.cluster.try_create(&service).await.map_err(|error| rejected("Service", &error))?;
@@ -181,7 +184,7 @@ impl Deployment {
     }
 
     /// Creates the Pods of some roles on nodes, and waits until each is ready or the time is over.
-    pub(super) async fn start(
+    pub async fn start(
         &self,
         nodes: &[String],
         role: Role,

@@ -1,5 +1,6 @@
 //! The nodes of a test, and the agents on them.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -14,10 +15,13 @@ pub enum Role {
     Pod,
     /// On the Pod network, started last: with a host port, and the target of the NetworkPolicies.
     Peer,
+    /// On the host network, privileged, with the node's root file system read-only: reads what is on the node. Not part of a network
+    /// test.
+    Reader,
 }
 
 impl Role {
-    /// All roles.
+    /// The roles of a network test.
     pub const ALL: [Self; 3] = [Self::Host, Self::Pod, Self::Peer];
 
     /// Returns the name of the role in names and labels.
@@ -26,6 +30,7 @@ impl Role {
             Self::Host => "host",
             Self::Pod => "pod",
             Self::Peer => "peer",
+            Self::Reader => "reader",
         }
     }
 }
@@ -46,13 +51,13 @@ impl Agent {
     }
 }
 
-/// A node, and the agents on it. An agent that did not start is `None`.
+/// A node, and the agents on it that started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Name of the Node.
     pub node: String,
-    /// The agents, in the order of [`Role::ALL`].
-    pub agents: [Option<Agent>; 3],
+    /// The agents.
+    pub agents: BTreeMap<Role, Agent>,
     /// The Pod ranges of the Node (`spec.podCIDRs`).
     pub pod_cidrs: Vec<ipnetwork::IpNetwork>,
 }
@@ -60,21 +65,6 @@ pub struct Member {
 impl Member {
     /// Returns the agent with a role.
     pub fn agent(&self, role: Role) -> Option<&Agent> {
-        let [host, pod, peer] = &self.agents;
-        match role {
-            Role::Host => host.as_ref(),
-            Role::Pod => pod.as_ref(),
-            Role::Peer => peer.as_ref(),
-        }
-    }
-
-    /// Returns the place of an agent with a role.
-    pub fn agent_mut(&mut self, role: Role) -> &mut Option<Agent> {
-        let [host, pod, peer] = &mut self.agents;
-        match role {
-            Role::Host => host,
-            Role::Pod => pod,
-            Role::Peer => peer,
-        }
+        self.agents.get(&role)
     }
 }

@@ -37,7 +37,7 @@ mod round;
 mod run;
 mod targets;
 
-pub use deployment::{Cleaned, Deployment, DeploymentError};
+pub use deployment::{Cleaned, Deployment, DeploymentError, Started};
 pub use junit::file as junit_file;
 pub use link::{AgentLink, LinkError};
 pub use member::{Agent, Member, Role};

@@ -7,6 +7,8 @@ use crate::kube_api::MANAGED_BY;
 
 /// The default namespace of the test.
 pub const NAMESPACE: &str = "netsurgeon-network-test";
+/// The default namespace of the Pods that read nodes.
+pub const READER_NAMESPACE: &str = "netsurgeon-cni-show";
 /// Name and value of the label of every object of any network test.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "network-test");
 /// The label with the run that created an object.
@@ -17,6 +19,8 @@ pub const ROLE: &str = "netsurgeon/role";
 pub const LEASE: &str = "netsurgeon-network-test";
 /// The path of the program in netsurgeon's image.
 pub const PROGRAM: &str = "/netsurgeon";
+/// Where the Pod of the role `reader` sees the root file system of its node.
+pub const NODE_ROOT: &str = "/host";
 /// The user of netsurgeon's image.
 const USER: u32 = 65532;
 
@@ -77,10 +81,42 @@ impl Settings {
         if let Some(labels) = metadata.pointer_mut("/labels").and_then(Value::as_object_mut) {
             labels.insert(ROLE.to_string(), role.name().into());
         }
+        let is_on_host = matches!(role, Role::Host | Role::Reader);
+        let secrets: Vec<Value> = self.pull_secret.iter().map(|name| json!({"name": name})).collect();
+        let mut spec = json!({
+            "nodeName": node_name,
+            "hostNetwork": is_on_host,
+            "dnsPolicy": if is_on_host { "ClusterFirstWithHostNet" } else { "ClusterFirst" },
+            "restartPolicy": "Always",
+            "activeDeadlineSeconds": self.longest,
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "imagePullSecrets": secrets,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [if role == Role::Reader { self.reader() } else { self.agent(&name, role) }],
+        });
+        if let Some(fields) = spec.as_object_mut() {
+            if role == Role::Reader {
+                let root = json!({"name": "root", "hostPath": {"path": "/", "type": "Directory"}});
+                fields.insert("volumes".to_string(), json!([root]));
+            } else {
+                let user = json!({
+                    "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                });
+                fields.insert("securityContext".to_string(), user);
+            }
+        }
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    }
+
+    /// Returns the container of an agent of the network test. It has no privileges.
+    fn agent(&self, name: &str, role: Role) -> Value {
         let host_port = |protocol: &str| json!({"containerPort": self.port, "hostPort": self.host_port, "protocol": protocol});
         let ports = if role == Role::Peer { json!([host_port("TCP"), host_port("UDP")]) } else { json!([]) };
         let port = self.port.to_string();
-        let container = json!({
+        json!({
             "name": "agent",
             "image": self.image,
             "imagePullPolicy": "IfNotPresent",
@@ -93,29 +129,22 @@ impl Settings {
                 "readOnlyRootFilesystem": true,
                 "capabilities": {"drop": ["ALL"]},
             },
-        });
-        let secrets: Vec<Value> = self.pull_secret.iter().map(|name| json!({"name": name})).collect();
+        })
+    }
+
+    /// Returns the container that reads the state of the node. The kernel shows packet filters only to a privileged process, and the
+    /// files of plug-ins belong to root. Everything is mounted read-only.
+    fn reader(&self) -> Value {
         json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": metadata,
-            "spec": {
-                "nodeName": node_name,
-                "hostNetwork": role == Role::Host,
-                "dnsPolicy": if role == Role::Host { "ClusterFirstWithHostNet" } else { "ClusterFirst" },
-                "restartPolicy": "Always",
-                "activeDeadlineSeconds": self.longest,
-                "terminationGracePeriodSeconds": 1,
-                "automountServiceAccountToken": false,
-                "enableServiceLinks": false,
-                "imagePullSecrets": secrets,
-                "tolerations": [{"operator": "Exists"}],
-                "securityContext": {
-                    "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
-                "containers": [container],
-            },
+            "name": "agent",
+            "image": self.image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": [PROGRAM, "agent", "wait"],
+            "resources": {"requests": {"cpu": "10m", "memory": "24Mi"}, "limits": {"memory": "512Mi"}},
+            "securityContext": {"privileged": true, "runAsUser": 0, "readOnlyRootFilesystem": true},
+            "volumeMounts": [{
+                "name": "root", "mountPath": NODE_ROOT, "readOnly": true, "mountPropagation": "HostToContainer",
+            }],
         })
     }
 
@@ -169,40 +198,75 @@ pub fn selector() -> String {
 pub const KINDS: [(&str, &str); 3] =
     [("networking.k8s.io/v1", "NetworkPolicy"), ("v1", "Service"), ("v1", "Pod")];
 
-/// Returns the roles with the permissions of a test, as YAML documents, without bindings.
+/// Returns the metadata of a role.
+fn role_metadata(name: &str, namespace: Option<&str>) -> Value {
+    let mut metadata = json!({"name": name, "labels": {MANAGED_BY.0: MANAGED_BY.1}});
+    if let (Some(namespace), Some(fields)) = (namespace, metadata.as_object_mut()) {
+        fields.insert("namespace".to_string(), namespace.into());
+    }
+    metadata
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+/// Returns the rules for Pods of netsurgeon in their namespace.
+fn pod_rules() -> Vec<Value> {
+    vec![
+        json!({"apiGroups": [""], "resources": ["pods", "services"], "verbs": ["create", "get", "list", "delete"]}),
+        json!({"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]}),
+        json!({"apiGroups": [""], "resources": ["events"], "verbs": ["list"]}),
+        json!({"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create", "get", "list", "delete"]}),
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "patch", "delete"]}),
+    ]
+}
+
+/// Returns the roles with the permissions of a network test, without bindings.
 pub fn rbac(namespace: &str) -> Vec<Value> {
-    let metadata = |namespace: Option<&str>| {
-        let mut metadata = json!({"name": "netsurgeon-network-test", "labels": {MANAGED_BY.0: MANAGED_BY.1}});
-        if let (Some(namespace), Some(fields)) = (namespace, metadata.as_object_mut()) {
-            fields.insert("namespace".to_string(), namespace.into());
-        }
-        metadata
-    };
-    let api = "rbac.authorization.k8s.io/v1";
+    let name = "netsurgeon-network-test";
+    let names = json!(["kube-system", namespace]);
     vec![
         json!({
-            "apiVersion": api, "kind": "ClusterRole", "metadata": metadata(None),
+            "apiVersion": RBAC, "kind": "ClusterRole", "metadata": role_metadata(name, None),
             "rules": [
                 {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
-                {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"], "resourceNames": ["kube-system", namespace]},
+                {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"], "resourceNames": names},
             ],
         }),
         json!({
-            "apiVersion": api, "kind": "Role", "metadata": metadata(Some("default")),
+            "apiVersion": RBAC, "kind": "Role", "metadata": role_metadata(name, Some("default")),
             "rules": [
                 {"apiGroups": [""], "resources": ["services"], "verbs": ["get"], "resourceNames": ["kubernetes"]},
                 {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]},
             ],
         }),
         json!({
-            "apiVersion": api, "kind": "Role", "metadata": metadata(Some(namespace)),
+            "apiVersion": RBAC, "kind": "Role", "metadata": role_metadata(name, Some(namespace)), "rules": pod_rules(),
+        }),
+    ]
+}
+
+/// Returns the roles with the permissions to read the nodes and the objects of network plug-ins, without bindings. Without the
+/// permission to list Secrets, which would also permit to read them: Secrets of plug-ins are then reported as not checked.
+pub fn reader_rbac(namespace: &str) -> Vec<Value> {
+    let name = "netsurgeon-cni-show";
+    let list = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": ["list"]});
+    let names = json!(["kube-system", namespace]);
+    vec![
+        json!({
+            "apiVersion": RBAC, "kind": "ClusterRole", "metadata": role_metadata(name, None),
             "rules": [
-                {"apiGroups": [""], "resources": ["pods", "services"], "verbs": ["create", "get", "list", "delete"]},
-                {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]},
-                {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
-                {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["create", "get", "list", "delete"]},
-                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "patch", "delete"]},
+                {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"], "resourceNames": names},
+                list("", &["nodes", "pods", "configmaps", "serviceaccounts", "namespaces"]),
+                list("apps", &["daemonsets", "deployments"]),
+                list("policy", &["poddisruptionbudgets"]),
+                list("rbac.authorization.k8s.io", &["clusterroles", "clusterrolebindings", "roles", "rolebindings"]),
+                list("apiextensions.k8s.io", &["customresourcedefinitions"]),
+                list("apiregistration.k8s.io", &["apiservices"]),
+                list("operator.tigera.io", &["installations", "apiservers"]),
             ],
+        }),
+        json!({
+            "apiVersion": RBAC, "kind": "Role", "metadata": role_metadata(name, Some(namespace)), "rules": pod_rules(),
         }),
     ]
 }

@@ -118,7 +118,7 @@ impl Test {
         let names: Vec<String> = nodes.iter().map(|node| name(node).to_string()).collect();
         let first = names.first().ok_or(DeploymentError::NoNodes)?;
         say("checking that the cluster accepts the Pods of the test");
-        deployment.prepare(first).await?;
+        deployment.prepare(first, &Role::ALL).await?;
         tokio::select! {
             result = self.deployed(cluster, deployment, &nodes, &names, say) => result,
             () = deployment.keep_lease() => Err(DeploymentError::NoNodes),
@@ -150,7 +150,7 @@ impl Test {
             record_start(&started, role, &members, &mut cells);
             for (index, agent) in started.agents {
                 if let Some(member) = members.get_mut(index) {
-                    *member.agent_mut(role) = Some(agent);
+                    member.agents.insert(role, agent);
                 }
             }
         }
@@ -193,7 +193,7 @@ impl Test {
 fn member(node: &Node) -> Member {
     let ranges = node.spec.as_ref().map(|spec| spec.pod_cidrs.iter().flatten().collect::<Vec<_>>());
     let ranges = ranges.unwrap_or_default().into_iter().filter_map(|range| range.parse().ok());
-    Member { node: name(node).to_string(), agents: [None, None, None], pod_cidrs: ranges.collect() }
+    Member { node: name(node).to_string(), agents: BTreeMap::new(), pod_cidrs: ranges.collect() }
 }
 
 /// Returns a number for the order of the schedule.

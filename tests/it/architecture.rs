@@ -115,7 +115,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ("network", &["agent", "kube_api", "words"]),
     ("agent", &["nameserver"]),
     ("kops", &["wire"]),
-    ("cni", &["inventory", "controlplane", "kube_api", "ip", "words"]),
+    ("cni", &["network", "leftovers", "node_state", "inventory", "controlplane", "kube_api", "ip", "words"]),
     ("parity", &["inventory", "kube_api", "aws", "words"]),
     ("deploy_lock", &["kube_api"]),
     ("leftovers", &["node_state", "words"]),

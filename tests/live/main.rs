@@ -23,6 +23,7 @@ mod chaos;
 mod client_changes;
 mod clocks;
 mod cluster_ip;
+mod cni_show;
 mod control_plane_faults;
 mod cut_connections;
 mod data_plane_faults;

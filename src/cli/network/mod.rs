@@ -4,12 +4,16 @@ mod clean;
 mod test;
 mod test_output;
 
+use std::time::Duration;
+
 use clap::Subcommand;
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, Outcome};
 use crate::network::DeploymentError;
-use crate::session::Failure;
+use crate::session::gates::until::duration_of;
+use crate::session::{ExitKind, Failure};
 
 #[derive(Debug, Subcommand)]
 pub enum NetworkCommand {
@@ -39,7 +43,7 @@ pub(in crate::cli) async fn until_signal() {
 }
 
 /// Returns the failure of a test, with what to do next.
-fn failure(error: DeploymentError, namespace: &str) -> Failure {
+pub(in crate::cli) fn failure(error: DeploymentError, namespace: &str) -> Failure {
     match error {
         DeploymentError::Api(error) => error.into(),
         DeploymentError::Rejected { .. } => Failure::refused(error.to_string()).hint(
@@ -53,4 +57,23 @@ fn failure(error: DeploymentError, namespace: &str) -> Failure {
         DeploymentError::NotRemoved { .. } => Failure::refused(error.to_string())
             .hint(format!("later: `netsurgeon network clean --namespace {namespace}`")),
     }
+}
+
+/// Prints roles as YAML documents.
+pub(in crate::cli) fn roles(context: &Context, documents: Vec<Value>) -> Result<Outcome, Failure> {
+    let documents = documents.into_iter().map(|document| {
+        serde_saphyr::to_string(&document).map_err(|error| Failure::of(ExitKind::Bug, error.to_string()))
+    });
+    let documents = documents.collect::<Result<Vec<String>, Failure>>()?;
+    context.output.document(&documents.join("---\n"))?;
+    Ok(Outcome::Done)
+}
+
+/// The longest time of an option, in seconds: a week.
+const LONGEST: u64 = 7 * 86_400;
+
+/// Parses a time such as `90s`, `10m` or `1h30m`.
+pub(in crate::cli) fn time(text: &str) -> Result<Duration, String> {
+    let time = duration_of(text).filter(|time| time.as_secs() <= LONGEST);
+    time.ok_or_else(|| "give a time of at most 7 days, for example `10m`".to_string())
 }

@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use rand::Rng as _;
 
 use super::test_output::{TestOutput, text};
-use super::{failure, until_signal};
+use super::{failure, roles, time, until_signal};
 use crate::cli::api::KubeArgs;
 use crate::cli::file::{self, Readers, write_file};
 use crate::cli::{Context, Outcome};
@@ -20,7 +20,6 @@ use crate::network::objects::{NAMESPACE, rbac};
 use crate::network::{
     Deployment, DeploymentError, Path, Settings, Test, TestResult, junit_file, metrics_text, svg,
 };
-use crate::session::gates::until::duration_of;
 use crate::session::{ExitKind, Failure};
 
 /// Test the network of a cluster, pair by pair and path by path
@@ -69,10 +68,10 @@ pub struct TestArgs {
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: u32,
     /// Repeat rounds for this time, for example `10m`, `90s` or `2h`
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with = "rounds")]
+    #[arg(long = "for", value_name = "TIME", value_parser = time, conflicts_with = "rounds")]
     duration: Option<Duration>,
     /// The time between the starts of two rounds
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
     interval: Duration,
     /// Do not stop after a round with a new failure
     #[arg(long)]
@@ -108,7 +107,7 @@ pub struct TestArgs {
     #[arg(long, value_name = "NUMBER", default_value = "20")]
     peers: usize,
     /// The time for the Pods to start
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "90s")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "90s")]
     patience: Duration,
     /// Print the roles with the permissions that the test needs, and do nothing else
     #[arg(long)]
@@ -123,7 +122,7 @@ const AFTERWARDS: u64 = 3600;
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &TestArgs) -> Result<Outcome, Failure> {
     if args.print_rbac {
-        return print_rbac(context, args);
+        return roles(context, rbac(&args.namespace));
     }
     let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
     let test = args.test(baseline.clone());
@@ -195,15 +194,6 @@ fn report(
     Ok(if output.new_failures > 0 { Outcome::Findings } else { Outcome::Done })
 }
 
-fn print_rbac(context: &Context, args: &TestArgs) -> Result<Outcome, Failure> {
-    let documents = rbac(&args.namespace).into_iter().map(|document| {
-        serde_saphyr::to_string(&document).map_err(|error| Failure::of(ExitKind::Bug, error.to_string()))
-    });
-    let documents = documents.collect::<Result<Vec<String>, Failure>>()?;
-    context.output.document(&documents.join("---\n"))?;
-    Ok(Outcome::Done)
-}
-
 fn read_baseline(path: &std::path::Path) -> Result<Baseline, Failure> {
     let text = file::read(path)?;
     let result: TestResult = serde_json::from_str(&text).map_err(file::at(path))?;
@@ -251,13 +241,4 @@ impl TestArgs {
             baseline,
         }
     }
-}
-
-/// The longest time of an option, in seconds: a week.
-const LONGEST: u64 = 7 * 86_400;
-
-/// Parses a time such as `90s`, `10m` or `1h30m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let time = duration_of(text).filter(|time| time.as_secs() <= LONGEST);
-    time.ok_or_else(|| "give a time of at most 7 days, for example `10m`".to_string())
 }

@@ -53,7 +53,7 @@ async fn simulated(nodes: usize, rounds: u32) {
         let agent = Agent { name: format!("agent-{node}"), addresses: vec![address(node)] };
         members.push(Member {
             node: format!("node-{node:03}"),
-            agents: [None, Some(agent), None],
+            agents: BTreeMap::from([(Role::Pod, agent)]),
             pod_cidrs: Vec::new(),
         });
     }
