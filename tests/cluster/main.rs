@@ -20,6 +20,7 @@ mod audit;
 mod canary;
 mod cbor;
 mod certificates;
+mod cni_plan;
 mod commands;
 mod configmap_kind;
 mod connections;

@@ -40,7 +40,7 @@ fn wrong_usage_exits_with_status_2() {
     --- stderr
     error: unrecognized subcommand 'plan'
 
-      tip: some similar subcommands exist: 'renumber plan', 'dns plan', 'mirror plan', 'mirror sans plan'
+      tip: some similar subcommands exist: 'renumber plan', 'dns plan', 'mirror plan', 'mirror sans plan', 'cni plan'
 
     Usage: netsurgeon [OPTIONS] <COMMAND>
 
@@ -229,6 +229,8 @@ fn help_names_every_command() {
       dns           Point DNS names to a mirror of the cluster in stages, or back to the cluster
       mirror        Copy the declared objects of namespaces to a mirror of the cluster, or remove the
                     copies
+      network       Test the network of a cluster with agents on every node
+      cni           Plan a change of the CNI
       operation     List, show, report, resume, roll back and forget operations
       lock          Set the deploy lock: the API server rejects changes by deploy pipelines
       unlock        Remove the deploy lock, and wait until no API server enforces it

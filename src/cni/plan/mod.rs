@@ -5,6 +5,8 @@
 
 pub mod cluster_view;
 mod drain;
+#[cfg(test)]
+mod fixtures;
 pub mod manifests;
 pub mod newcomer;
 mod plugin_traits;
@@ -13,8 +15,6 @@ mod quorum;
 mod rules;
 mod steps;
 mod strategy;
-#[cfg(test)]
-mod testing;
 
 use std::collections::BTreeSet;
 use std::path::Path;

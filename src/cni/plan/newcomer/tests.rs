@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::cni::plan::testing::{daemon_set, manifests};
+use crate::cni::plan::fixtures::{daemon_set, manifests};
 
 #[test]
 fn calico_is_recognised_with_its_settings() {

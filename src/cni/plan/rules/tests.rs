@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::Effect;
 use crate::cni::plan::cluster_view::ClusterView;
+use crate::cni::plan::fixtures::{cluster, daemon_set, manifests, node, pod, typed};
 use crate::cni::plan::newcomer::recognise;
-use crate::cni::plan::testing::{cluster, daemon_set, manifests, node, pod, typed};
 use crate::cni::plan::{Finding, Plan, PlanOptions, Role, Strategy, plan};
 use crate::controlplane::LocalDetector;
 
