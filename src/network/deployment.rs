@@ -196,6 +196,7 @@ impl Deployment {
         let created = stream::iter(manifests.map(async |pod| self.cluster.create(&pod).await.map(drop)));
         created.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         let mut found = Started { agents: BTreeMap::new(), faults: BTreeMap::new(), times: BTreeMap::new() };
+        let mut reported = None;
         loop {
             let pods = self.pods(role).await?;
             for (index, pod) in nodes.iter().enumerate().filter_map(|(index, _)| {
@@ -208,7 +209,10 @@ impl Deployment {
                     found.times.insert(index, started.elapsed());
                 }
             }
-            progress(found.agents.len(), nodes.len());
+            if reported != Some(found.agents.len()) {
+                reported = Some(found.agents.len());
+                progress(found.agents.len(), nodes.len());
+            }
             let is_over = found.agents.len() == nodes.len() || started.elapsed() > patience;
             if is_over {
                 self.explain(nodes, role, &pods, &mut found).await;
