@@ -204,17 +204,33 @@ impl Cluster {
         self.delete_if(object, (Some(of("uid")), Some(of("resourceVersion"))), false).await
     }
 
+    /// Deletes a Pod at once, without the confirmation of its kubelet (`gracePeriodSeconds: 0`). If the node of the Pod still runs,
+    /// its kubelet ends the containers later. Only for Pods without state.
+    pub async fn delete_at_once(&self, pod: &ObjectRef<'_>, uid: &str) -> Result<(), ClusterError> {
+        let options = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::background() };
+        self.delete_with(pod, (Some(uid.to_string()), None), options).await
+    }
+
     async fn delete_if(
         &self,
         object: &ObjectRef<'_>,
-        (uid, resource_version): (Option<String>, Option<String>),
+        equal_to: (Option<String>, Option<String>),
         dry_run: bool,
+    ) -> Result<(), ClusterError> {
+        self.delete_with(object, equal_to, DeleteParams { dry_run, ..DeleteParams::background() }).await
+    }
+
+    async fn delete_with(
+        &self,
+        object: &ObjectRef<'_>,
+        (uid, resource_version): (Option<String>, Option<String>),
+        options: DeleteParams,
     ) -> Result<(), ClusterError> {
         let deleted = async {
             let Place { requests, subject } = self.connection.place_of(object).await?;
             let has_one = uid.is_some() || resource_version.is_some();
             let preconditions = has_one.then_some(Preconditions { uid, resource_version });
-            let options = DeleteParams { preconditions, dry_run, ..DeleteParams::background() };
+            let options = DeleteParams { preconditions, ..options };
             let call = Call::new(Verb::Delete, requests.delete(object.name, &options), subject)?;
             self.connection.request(&call).await
         };

@@ -34,7 +34,9 @@ pub(super) fn record(
         for (name, now) in &after.conntrack {
             let grown = now.saturating_sub(before.conntrack.get(name).copied().unwrap_or_default());
             if grown > 0 {
-                faults.push(format!("`{name}` of connection tracking grew by {grown}"));
+                let text = format!("`{name}` of connection tracking grew by {grown}");
+                // Two lookups at the same moment are enough for a failed insertion: it happens on any busy node.
+                if name == "insert_failed" { notes.push(text) } else { faults.push(text) }
             }
         }
         if let Some((used, most)) = after.conntrack_usage
@@ -54,5 +56,45 @@ pub(super) fn record(
         let seen = if faults.is_empty() { "no growth".to_string() } else { faults.join("; ") };
         let tried = "`/proc/net/stat/nf_conntrack` and `/proc/net/dev` of the node".to_string();
         cells.record(key, Observation { tried, seen, fault });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::Verdict;
+    use super::*;
+
+    fn judged(before: &Facts, after: &Facts) -> (Verdict, String) {
+        let member = Member { node: "a".into(), agents: BTreeMap::new(), pod_cidrs: Vec::new() };
+        let mut cells = Cells::default();
+        let of = |facts: &Facts| BTreeMap::from([(0, facts.clone())]);
+        record(&[member], &of(before), &of(after), &mut cells);
+        let (_, cell) = cells.iter().next().expect("a cell");
+        (cell.verdict(), cell.last.as_ref().map_or(String::new(), |last| last.seen.clone()))
+    }
+
+    #[test]
+    fn full_table_and_new_failures_of_connection_tracking_are_found() {
+        let before = Facts {
+            conntrack: BTreeMap::from([("drop".into(), 7), ("insert_failed".into(), 1)]),
+            ..Facts::default()
+        };
+        let (verdict, seen) = judged(&before, &before);
+        assert_eq!((verdict, seen.as_str()), (Verdict::Passed, "no growth"));
+        let more = Facts {
+            conntrack: BTreeMap::from([("drop".into(), 9), ("insert_failed".into(), 1)]),
+            ..Facts::default()
+        };
+        let (verdict, seen) = judged(&before, &more);
+        assert!(
+            verdict == Verdict::Failed && seen.contains("`drop` of connection tracking grew by 2"),
+            "{seen}"
+        );
+        let full = Facts { conntrack_usage: Some((260_000, 262_144)), ..before.clone() };
+        let (verdict, seen) = judged(&before, &full);
+        assert!(verdict == Verdict::Failed && seen.contains("260000 of 262144"), "{seen}");
+        let drops = Facts { link_errors: BTreeMap::from([("eth0".into(), 3)]), ..before.clone() };
+        let (verdict, seen) = judged(&before, &drops);
+        assert_eq!((verdict, seen.as_str()), (Verdict::Passed, "3 errors or drops on `eth0`"));
     }
 }

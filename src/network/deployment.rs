@@ -23,7 +23,9 @@ const PAUSE: Duration = Duration::from_millis(300);
 const LEASE_DURATION: Duration = Duration::from_secs(20);
 /// The pause between two renewals of the Lease.
 const RENEWAL: Duration = Duration::from_secs(5);
-/// The time for the removal of Pods, which get one second to end.
+/// The time after which a Pod is removed without its kubelet, which may be down.
+const GRACE: Duration = Duration::from_secs(30);
+/// The time for the removal of everything.
 const REMOVAL: Duration = Duration::from_mins(2);
 
 /// Why a test could not start, or could not be removed.
@@ -307,9 +309,12 @@ impl Deployment {
                 for object in self.cluster.list(&collection, Some(&labels)).await? {
                     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
                     let (name, uid) = (text("/metadata/name"), text("/metadata/uid"));
-                    if text("/metadata/deletionTimestamp").is_empty() {
-                        let object = ObjectRef { collection, name };
-                        self.cluster.delete(&object, Some(uid)).await?;
+                    let object = ObjectRef { collection, name };
+                    if kind == "Pod" && started.elapsed() > GRACE {
+                        // The kubelet of its node does not confirm it.
+                        gone(self.cluster.delete_at_once(&object, uid).await)?;
+                    } else if text("/metadata/deletionTimestamp").is_empty() {
+                        gone(self.cluster.delete(&object, Some(uid)).await)?;
                         let removed = cleaned.removed.entry(kind.to_string()).or_default();
                         *removed = removed.saturating_add(1);
                     }
@@ -351,6 +356,14 @@ impl Deployment {
             sleep(PAUSE).await;
         }
         Ok(true)
+    }
+}
+
+/// An object that was removed and created again meanwhile is not ours.
+fn gone(outcome: Result<(), ClusterError>) -> Result<(), ClusterError> {
+    match outcome {
+        Err(ClusterError::Conflict { .. }) => Ok(()),
+        outcome => outcome,
     }
 }
 

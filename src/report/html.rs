@@ -1,5 +1,5 @@
-//! The parts of a page. `html!` escapes every text, so a text from a cluster is never markup. Only the style sheet is added with
-//! `PreEscaped`, which does not escape.
+//! The parts of a page. `html!` escapes every text, so a text from a cluster is never markup. Only the style sheet and
+//! drawings are added with `PreEscaped`, which does not escape.
 
 use std::fmt::Write as _;
 
@@ -78,6 +78,11 @@ pub fn facts<'a>(rows: impl IntoIterator<Item = (&'a str, Markup)>) -> Markup {
 /// Returns a section with a heading, followed by a line break.
 pub fn section(id: &str, heading: &str, content: &Markup) -> Markup {
     html! { section id=(id) { h2 { (heading) } (content) } "\n" }
+}
+
+/// Returns a drawing of this program, whose texts are already escaped.
+pub fn drawing(svg: &str) -> Markup {
+    PreEscaped(svg.to_string())
 }
 
 /// Returns a table with a line break after each row.

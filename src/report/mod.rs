@@ -6,6 +6,7 @@ pub mod cutover;
 mod history;
 mod html;
 pub mod mirror;
+pub mod network_test;
 mod page;
 pub mod picture;
 mod ranges;

@@ -68,6 +68,7 @@ const LADDER: &[(&str, &[&str])] = &[
     (
         "report",
         &[
+            "network",
             "renumber",
             "dns",
             "mirror",

@@ -20,6 +20,7 @@ use crate::network::objects::{NAMESPACE, rbac};
 use crate::network::{
     Deployment, DeploymentError, Path, Settings, Test, TestResult, junit_file, metrics_text, svg,
 };
+use crate::report::network_test;
 use crate::session::{ExitKind, Failure};
 
 /// Test the network of a cluster, pair by pair and path by path
@@ -36,7 +37,7 @@ Examples:
   netsurgeon network test --image registry.example/netsurgeon:0.2.0
   # before a change, and after it
   netsurgeon network test --save before.json
-  netsurgeon network test --baseline before.json --svg network.svg
+  netsurgeon network test --baseline before.json --html network.html
   # during a change: rounds for ten minutes, until something new fails
   netsurgeon network test --for 10m --baseline before.json
   # only some nodes, only some paths
@@ -85,6 +86,9 @@ pub struct TestArgs {
     /// Write a picture of the matrix, nodes by nodes, to a file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write an HTML page with the matrix, all failures and their likely causes to a file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Also write the result as JUnit XML, for CI
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -183,6 +187,9 @@ fn report(
         if let Some(path) = path {
             write_file(path, write(result).as_bytes(), Readers::All)?;
         }
+    }
+    if let Some(path) = &args.html {
+        write_file(path, network_test::page(result, &causes(result)).as_bytes(), Readers::All)?;
     }
     if let Some(path) = &args.junit {
         write_file(path, junit_file(result, is_known).as_bytes(), Readers::All)?;

@@ -62,7 +62,7 @@ pub fn drains(nodes: &[Node], pods: &[TrimmedPod], budgets: &[PodDisruptionBudge
         Drain {
             node: node.to_string(),
             pods: own.iter().map(|pod| subject(*pod)).collect(),
-            blocked_by: closed.map(|one| one.told()).chain(several.map(|one| one.told())).collect(),
+            blocked_by: closed.map(ClosedBudget::told).chain(several.map(SeveralBudgets::told)).collect(),
             options: options(own),
             crowded,
             homeless,

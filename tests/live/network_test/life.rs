@@ -69,10 +69,10 @@ async fn printed_roles_are_enough_and_files_are_written() {
     }
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let files = ["result.json", "matrix.svg", "junit.xml", "metrics.txt"].map(at);
+    let files = ["result.json", "matrix.svg", "junit.xml", "metrics.txt", "page.html"].map(at);
     let words = format!(
-        "network test --namespace own --skip policy-deny,policy-allow --rounds 2 --interval 1s --save {} --svg {} --junit {} --metrics {}",
-        files[0], files[1], files[2], files[3]
+        "network test --namespace own --skip policy-deny,policy-allow --rounds 2 --interval 1s --save {} --svg {} --junit {} --metrics {} --html {}",
+        files[0], files[1], files[2], files[3], files[4]
     );
     let mut command = world.command(&words);
     command.env("KUBECONFIG", world.cluster.kubeconfig_as(0, "tester", None));
@@ -84,10 +84,12 @@ async fn printed_roles_are_enough_and_files_are_written() {
     for kind in ["pods", "services"] {
         assert!(world.cluster.api.list(&format!("/api/v1/namespaces/own/{kind}")).await.is_empty());
     }
-    let [result, picture, junit, metrics] = files.clone().map(|file| std::fs::read_to_string(file).unwrap());
+    let [result, picture, junit, metrics, page] =
+        files.clone().map(|file| std::fs::read_to_string(file).unwrap());
     assert!(
         result.contains("\"rounds\":2") && picture.starts_with("<svg") && junit.contains("failures=\"0\"")
     );
+    assert!(page.contains("<svg") && page.contains("Every tested path passed."));
     assert!(
         metrics.contains("netsurgeon_network_paths{path=\"pod-to-pod\",verdict=\"passed\"} 4"),
         "{metrics}"
@@ -111,4 +113,19 @@ async fn printed_roles_are_enough_and_files_are_written() {
         "{}",
         refused.err
     );
+}
+
+/// Each kill is at another moment: while Pods start, during rounds, and while they are removed.
+#[tokio::test]
+#[ignore = "3 minutes, in `make soak`: needs `make rig` and root"]
+async fn killed_at_any_moment_it_leaves_nothing() {
+    let world = World::start(2, PodNetwork::Bridge).await;
+    for moment in 0..20 {
+        let mut child = world.command("network test --skip policy-deny,policy-allow").spawn().unwrap();
+        tokio::time::sleep(Duration::from_millis(moment * 400)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        world.netsurgeon("network clean --force").expect(0);
+        assert_clean(&world).await;
+    }
 }

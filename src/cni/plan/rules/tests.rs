@@ -152,7 +152,7 @@ fn kube_proxy_must_know_the_new_range() {
 fn mtus_are_compared() {
     let of = |old: Option<u64>, new: &str| {
         let view = changed(|view| {
-            view.settings.mtus = old.map(|mtu| ("old".to_string(), mtu)).into_iter().collect()
+            view.settings.mtus = old.map(|mtu| ("old".to_string(), mtu)).into_iter().collect();
         });
         let mut objects = manifests("10.100.0.0/16");
         objects[1]["data"]["veth_mtu"] = json!(new);
