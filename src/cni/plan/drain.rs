@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use crate::inventory::budgets::DrainBudgets;
+use crate::inventory::budgets::{ClosedBudget, DrainBudgets, SeveralBudgets};
 use crate::inventory::drain::{has_local_data, is_bare, is_drained};
 use crate::inventory::drain_room::{Place, Places, Why};
 use crate::inventory::node_fit::is_closed;
