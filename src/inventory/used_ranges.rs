@@ -61,7 +61,7 @@ pub fn conflicts(
     let mut met = Vec::new();
     for (index, range) in new.iter().enumerate() {
         let others = new.iter().skip(index.saturating_add(1)).filter(|other| other.overlaps(range));
-        met.extend(others.map(|other| format!("`{range}` overlaps `{other}`, also from `--pod-cidr`")));
+        met.extend(others.map(|other| format!("`{range}` overlaps `{other}`, which is new, too")));
         let overlapping = taken.iter().filter(|(_, other)| other.overlaps(range));
         met.extend(overlapping.map(|(who, other)| format!("`{range}` overlaps `{other}` ({who})")));
         let inside = addresses.iter().filter(|(_, address)| range.contains(*address));

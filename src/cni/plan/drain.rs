@@ -8,8 +8,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use crate::inventory::budgets::{ClosedBudget, DrainBudgets, SeveralBudgets};
 use crate::inventory::drain::{has_local_data, is_bare, is_drained};
 use crate::inventory::drain_room::{Place, Places, Why};
-use crate::inventory::node_fit::is_closed;
-use crate::inventory::pod::{TrimmedPod, node_of};
+use crate::inventory::node_fit::{is_closed, untolerated};
+use crate::inventory::pod::{TrimmedPod, TrimmedPodSpec, node_of};
 use crate::inventory::resources::{Resources, requested};
 use crate::kube_api::accessors::{has_condition, name, subject};
 
@@ -28,7 +28,7 @@ pub struct Drain {
     pub crowded: Vec<String>,
     /// Pods that no other node accepts.
     pub homeless: Vec<String>,
-    /// What is left on the other ready nodes afterwards: CPU, memory and Pods.
+    /// What is left afterwards on the other nodes that are ready and have no taint: CPU, memory and Pods.
     pub left: String,
 }
 
@@ -40,7 +40,9 @@ pub fn drains(nodes: &[Node], pods: &[TrimmedPod], budgets: &[PodDisruptionBudge
         of_node.entry(node_of(pod)).or_default().push(pod);
     }
     let open = places.all.iter().filter(|place| has_condition(place.node, "Ready") && !is_closed(place.node));
-    let open: Vec<_> = open.collect();
+    // Most Pods do not tolerate the taints of control-plane nodes.
+    let no_toleration = TrimmedPodSpec::default();
+    let open: Vec<_> = open.filter(|place| untolerated(&no_toleration, place.node).is_none()).collect();
     let all = open.iter().fold(Resources::default(), |sum, place| sum.plus(&place.left));
     let drain = |(index, place): (usize, &Place<'_>)| {
         let node = name(place.node);

@@ -60,7 +60,7 @@ pub struct NodePlan {
     pub blocked_by: Vec<String>,
     /// Pods without room on the other nodes, or which no other node accepts.
     pub no_room: Vec<String>,
-    /// What is left on the other ready nodes after the drain.
+    /// What is left after the drain on the other nodes that are ready and have no taint.
     pub left_on_others: String,
     /// The steps, in order.
     pub steps: Vec<Step>,
@@ -118,18 +118,15 @@ fn plan(input: &Input<'_>, node: &Node, drain: &Drain, role: Role) -> NodePlan {
 }
 
 fn drain_step(node: &str, drain: &Drain) -> Step {
+    let pods = match drain.pods.len() {
+        0 => "no Pod is evicted".to_string(),
+        count => format!("evict {}: {}", counted(count, "Pod", "Pods"), first_few(&drain.pods)),
+    };
     let blocked = match drain.blocked_by.as_slice() {
         [] => String::new(),
         budgets => format!("; the drain waits for {}", first_few(budgets)),
     };
-    step(
-        "drain",
-        format!(
-            "evict {} (`kubectl drain {node} --ignore-daemonsets{}`){blocked}",
-            counted(drain.pods.len(), "Pod", "Pods"),
-            drain.options
-        ),
-    )
+    step("drain", format!("{pods} (`kubectl drain {node} --ignore-daemonsets{}`){blocked}", drain.options))
 }
 
 fn in_place(
@@ -158,7 +155,7 @@ fn in_place(
         ),
     };
     steps.push(step("sandboxes", others));
-    steps.push(step("hold", "put a configuration that sorts first and cannot run into `/etc/cni/net.d`, so that no Pod starts half way"));
+    steps.push(step("stop-conf", "put a configuration that sorts first and cannot run into `/etc/cni/net.d`, so that no Pod starts half way"));
     steps.push(step(
         "old-agent",
         format!("exclude the node from {} with a label", list_or(old, "the old CNI")),
@@ -184,7 +181,7 @@ fn in_place(
     }
     steps.push(step(
         "test",
-        "`netsurgeon network test --baseline before.json`: no failure that the baseline does not have",
+        "`netsurgeon network test --image IMAGE --baseline before.json`: no failure that the baseline does not have",
     ));
     steps.push(step("uncordon", format!("`kubectl uncordon {node}`")));
     steps
@@ -197,7 +194,7 @@ fn roll(node: &str, role: Role, drain: &Drain) -> Vec<Step> {
             "add",
             "add one new node, with a taint that keeps Pods away, and start the new agent there",
         ));
-        steps.push(step("test", "`netsurgeon network test --baseline before.json`; then remove the taint, and add the other new nodes in the same way"));
+        steps.push(step("test", "`netsurgeon network test --image IMAGE --baseline before.json`; then remove the taint, and add the other new nodes in the same way"));
     }
     steps.push(step(
         "taint",
@@ -214,7 +211,7 @@ fn roll(node: &str, role: Role, drain: &Drain) -> Vec<Step> {
     steps.push(step("remove", format!("remove the machine of `{node}` by name; do not lower the size of its group, because the group chooses the machine")));
     steps.push(step(
         "test",
-        "`netsurgeon network test --baseline before.json`: no failure that the baseline does not have",
+        "`netsurgeon network test --image IMAGE --baseline before.json`: no failure that the baseline does not have",
     ));
     steps
 }
@@ -231,7 +228,7 @@ pub fn before(input: &Input<'_>, findings: &[Finding], manifests: &Path) -> Vec<
                 old.name()
             ),
         ),
-        step("baseline", "`netsurgeon network test --save before.json`"),
+        step("baseline", "`netsurgeon network test --image IMAGE --save before.json`"),
     ];
     let has = |name: &str| findings.iter().any(|one| one.name == name);
     if has("autoscalers") {
@@ -271,7 +268,7 @@ pub fn after(input: &Input<'_>, findings: &[Finding]) -> Vec<Step> {
     let old = input.old.name();
     let has = |name: &str| findings.iter().any(|one| one.name == name);
     let mut steps = vec![
-        step("test", "`netsurgeon network test --baseline before.json --for 10m`"),
+        step("test", "`netsurgeon network test --image IMAGE --baseline before.json --for 10m`"),
         step(
             "traces",
             "check that no Node is cordoned or has a taint or label of the change, or the condition `NetworkUnavailable`",

@@ -75,7 +75,7 @@ mod tests {
         );
         assert_eq!(judged("192.0.2.0/24").observed, "`192.0.2.0/24` contains `192.0.2.1` (node `a`)");
         let both = judge(&[range("10.100.0.0/16"), range("10.100.3.0/24")], &Vec::new(), &[], &[]);
-        assert_eq!(both.observed, "`10.100.0.0/16` overlaps `10.100.3.0/24`, also from `--pod-cidr`");
+        assert_eq!(both.observed, "`10.100.0.0/16` overlaps `10.100.3.0/24`, which is new, too");
         let route = |text: &str| [Route { range: range(text), device: "eth0".into() }];
         let by = |text: &str| judge(&[range("10.100.0.0/16")], &Vec::new(), &[], &route(text)).verdict;
         assert_eq!((by("10.100.3.0/24"), by("0.0.0.0/0")), (Verdict::Fail, Verdict::Pass));

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
+
 use super::{Input, Observation, Rule};
 use crate::cni::plan::newcomer::known_ports;
 use crate::inventory::host_ports::{Port, taken};
+use crate::inventory::node_fit::untolerated;
+use crate::inventory::pod::TrimmedPodSpec;
 use crate::kube_api::accessors::{label, name, subject};
 use crate::words::{counted, first_few};
 
@@ -160,39 +164,39 @@ fn conf_exclusive(input: &Input<'_>) -> Option<Observation> {
 
 fn tolerations(input: &Input<'_>) -> Option<Observation> {
     let spec = input.new.spec()?;
-    let given = spec.tolerations.iter().flatten();
-    let tolerates_all = given.clone().any(|one| {
-        one.operator.as_deref() == Some("Exists")
-            && one.key.as_deref().unwrap_or_default().is_empty()
-            && matches!(one.effect.as_deref(), None | Some("" | "NoSchedule"))
-    });
-    let has_key =
-        given.filter_map(|one| one.key.as_deref()).any(|key| key == "node.kubernetes.io/network-unavailable");
-    // The DaemonSet controller adds the tolerations for `not-ready` and `unreachable`, and `network-unavailable` for host network.
     let is_on_host = spec.host_network == Some(true);
-    let taints: BTreeSet<&str> = input
+    // The DaemonSet controller adds tolerations for the other taints of Kubernetes (`pkg/controller/daemon/util/daemonset_util.go`).
+    let without_network: &[&str] =
+        if is_on_host { &["not-ready"] } else { &["not-ready", "network-unavailable"] };
+    let of_kubernetes = without_network.iter().map(|of| taint(&format!("node.kubernetes.io/{of}")));
+    let of_nodes = input
         .view
         .nodes
         .iter()
-        .flat_map(|node| node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()))
-        .filter(|taint| taint.effect != "PreferNoSchedule")
-        .map(|taint| taint.key.as_str())
-        .filter(|key| !key.starts_with("node.kubernetes.io/"))
-        .collect();
-    if tolerates_all || (taints.is_empty() && (is_on_host || has_key)) {
-        return None;
-    }
-    let taints: Vec<String> = taints.into_iter().map(|key| format!("`{key}`")).collect();
-    let seen = if taints.is_empty() {
-        "it is not in the host network, and does not tolerate `node.kubernetes.io/network-unavailable`"
-            .to_string()
-    } else {
-        format!("nodes have taints that it might not tolerate: {}", first_few(&taints))
+        .flat_map(|node| node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()));
+    let of_nodes = of_nodes.filter(|taint| !taint.key.starts_with("node.kubernetes.io/")).cloned();
+    let agent = TrimmedPodSpec { tolerations: spec.tolerations.clone(), ..TrimmedPodSpec::default() };
+    let repels = |taint: &Taint| {
+        let spec = NodeSpec { taints: Some(vec![taint.clone()]), ..NodeSpec::default() };
+        untolerated(&agent, &Node { spec: Some(spec), ..Node::default() }).is_some()
     };
-    Some(Observation::accept(
-        format!("the DaemonSet {} does not tolerate all taints: {seen}", input.new.subject()),
-        "add the toleration `operator: Exists`, or check that it starts on every node",
-    ))
+    let found = of_kubernetes.chain(of_nodes).filter(repels);
+    let found: BTreeSet<String> = found.map(|taint| format!("`{}:{}`", taint.key, taint.effect)).collect();
+    let found: Vec<String> = found.into_iter().collect();
+    (!found.is_empty()).then(|| {
+        Observation::accept(
+            format!(
+                "the DaemonSet {} does not tolerate taints of nodes: {}",
+                input.new.subject(),
+                first_few(&found)
+            ),
+            "add the toleration `operator: Exists`, or check that it starts on every node",
+        )
+    })
+}
+
+fn taint(key: &str) -> Taint {
+    Taint { key: key.to_string(), effect: "NoSchedule".to_string(), ..Taint::default() }
 }
 
 fn tunnel_port(input: &Input<'_>) -> Option<Observation> {
@@ -243,9 +247,10 @@ fn installer(input: &Input<'_>) -> Option<Observation> {
              also installs the new CNI, add the node selector there",
         ));
     }
-    let by = if found.is_empty() { "an unknown installer".to_string() } else { first_few(&found) };
-    Some(Observation::note(
-        format!("{by} installed {}", first_few(&subjects)),
-        "make sure that no pipeline applies the old manifests again",
-    ))
+    let seen = if found.is_empty() {
+        format!("what installed {} is unknown", first_few(&subjects))
+    } else {
+        format!("{} installed {}", first_few(&found), first_few(&subjects))
+    };
+    Some(Observation::note(seen, "make sure that no pipeline applies the old manifests again"))
 }

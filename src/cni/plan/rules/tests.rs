@@ -108,6 +108,30 @@ fn tunnels_and_ports_must_be_free() {
 }
 
 #[test]
+fn agent_must_tolerate_the_taints_of_nodes() {
+    let tainted = |key: &str| {
+        changed(|view| {
+            let taint = json!([{"key": key, "effect": "NoSchedule"}]);
+            view.nodes[0].spec.as_mut().unwrap().taints = typed(&taint);
+        })
+    };
+    let of = |key: &str, tolerations: Value, is_on_host: bool| {
+        let mut objects = manifests("10.100.0.0/16");
+        objects[0]["spec"]["template"]["spec"]["tolerations"] = tolerations;
+        objects[0]["spec"]["template"]["spec"]["hostNetwork"] = json!(is_on_host);
+        findings(&tainted(key), &objects).get("tolerations").map(|one| one.observed.clone())
+    };
+    let all = || json!([{"operator": "Exists", "effect": "NoSchedule"}]);
+    assert_eq!(of("node-role.kubernetes.io/control-plane", all(), true), None);
+    let one = json!([{"operator": "Exists", "key": "node.kubernetes.io/not-ready"}]);
+    let seen = of("dedicated", one.clone(), true).unwrap();
+    assert!(seen.ends_with("taints of nodes: `dedicated:NoSchedule`"), "{seen}");
+    assert_eq!(of("node.kubernetes.io/unschedulable", one.clone(), true), None);
+    assert!(of("node.kubernetes.io/unschedulable", one, false).unwrap().contains("network-unavailable"));
+    assert!(of("x", json!([]), true).unwrap().contains("not-ready"));
+}
+
+#[test]
 fn capabilities_that_get_lost_are_found() {
     let view = changed(|view| {
         let mut mapped = pod("mapped", "d");
@@ -287,7 +311,7 @@ fn nodes_change_in_order_with_their_steps() {
         "cordon",
         "drain",
         "sandboxes",
-        "hold",
+        "stop-conf",
         "old-agent",
         "leftovers",
         "new-agent",
