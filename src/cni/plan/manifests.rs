@@ -67,7 +67,9 @@ pub fn read(path: &Path) -> Result<Vec<Value>, ManifestsError> {
         left = left.saturating_sub(u64::try_from(content.len()).unwrap_or(u64::MAX));
         let fault = |reason: String| ManifestsError::Invalid(file.clone(), reason);
         let content = String::from_utf8(content).map_err(|error| fault(error.to_string()))?;
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&content)
+        // `kubectl` reads YAML 1.1, for example `defaultMode: 0400`.
+        let options = serde_saphyr::options! { legacy_octal_numbers: true };
+        let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(&content, options)
             // Without the part of the text, which can contain a secret.
             .map_err(|error| fault(error.without_snippet().to_string()))?;
         for document in &documents {
@@ -160,6 +162,9 @@ mod tests {
         assert_eq!(kinds, ["ConfigMap", "Service", "Secret", "DaemonSet"]);
         assert!(!format!("{found:?}").contains("hush"));
         assert_eq!(read(&folder.path().join("c.json")).unwrap().len(), 1);
+        write("d.yml", "kind: Deployment\nspec: {mode: 0400, size: 12}\n");
+        let deployment = &read(&folder.path().join("d.yml")).unwrap()[0];
+        assert_eq!((&deployment["spec"]["mode"], &deployment["spec"]["size"]), (&json!(0o400), &json!(12)));
     }
 
     #[test]
