@@ -106,15 +106,11 @@ pub enum Ask {
         /// The transport.
         transport: Transport,
     },
-    /// Open a connection that stays open, and send a byte each 100 ms, until the agent ends.
+    /// Report how a connection is that stays open until the agent ends. It is opened at the first question; the agent sends a byte each
+    /// 100 ms.
     Stand {
         /// The address.
         to: SocketAddr,
-        /// The key of the connection.
-        key: u64,
-    },
-    /// Report how a standing connection is.
-    Standing {
         /// The key of the connection.
         key: u64,
     },

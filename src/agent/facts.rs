@@ -1,7 +1,7 @@
 //! Counters and settings of a network namespace, as the kernel's files show them.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -94,49 +94,6 @@ fn conntrack(text: &str) -> BTreeMap<String, u64> {
     sums
 }
 
-/// Returns the size of packets that this network namespace sends to an address, in bytes: the MTU of the route, if it has one, or of
-/// its link.
-pub(super) fn link_mtu(to: IpAddr) -> Option<u16> {
-    let (device, of_route) = match to {
-        IpAddr::V4(to) => route_v4(&file("/proc/net/route"), to)?,
-        IpAddr::V6(to) => (route_v6(&file("/proc/net/ipv6_route"), to)?, 0),
-    };
-    if of_route > 0 {
-        return u16::try_from(of_route).ok();
-    }
-    let mtu: u64 = file(&format!("/sys/class/net/{device}/mtu")).trim().parse().ok()?;
-    // The loopback link has 65,536.
-    Some(u16::try_from(mtu).unwrap_or(u16::MAX))
-}
-
-/// Returns the device and the MTU of the most specific IPv4 route: `DEVICE DESTINATION GATEWAY FLAGS REFERENCES USE METRIC MASK MTU`,
-/// with addresses in the byte order of the machine (`fib_route_seq_show`, net/ipv4/fib_trie.c, Linux 6.12).
-fn route_v4(text: &str, to: Ipv4Addr) -> Option<(String, u64)> {
-    let matching = text.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |place: usize| u32::from_str_radix(words.get(place)?, 16).ok();
-        let (network, mask) = (number(1)?, number(7)?);
-        let to = u32::from_ne_bytes(to.octets());
-        (to & mask == network).then_some(())?;
-        let mtu = words.get(8)?.parse().ok()?;
-        Some((mask.count_ones(), (*words.first()?).to_string(), mtu))
-    });
-    matching.max_by_key(|(length, _, _)| *length).map(|(_, device, mtu)| (device, mtu))
-}
-
-/// Returns the device of the most specific IPv6 route: `DESTINATION LENGTH SOURCE LENGTH NEXT METRIC REFERENCES USE FLAGS DEVICE`.
-fn route_v6(text: &str, to: Ipv6Addr) -> Option<String> {
-    let matching = text.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let network = u128::from_str_radix(words.first()?, 16).ok()?;
-        let length = u32::from_str_radix(words.get(1)?, 16).ok()?;
-        let mask = u128::MAX.checked_shl(128_u32.saturating_sub(length)).unwrap_or_default();
-        let device = *words.last()?;
-        (device != "lo" && u128::from(to) & mask == network & mask).then(|| (length, device.to_string()))
-    });
-    matching.max_by_key(|(length, _)| *length).map(|(_, device)| device)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,17 +125,5 @@ mod tests {
                     eth0: 9 9 1 2 0 0 0 0 9 9 3 4 0 0 0 0\n\
                     vethab: 9 9 1 2 0 0 0 0 9 9 3 4 0 0 0 0\n";
         assert_eq!(link_errors(text), BTreeMap::from([("eth0".to_string(), 8)]));
-    }
-
-    #[test]
-    fn the_most_specific_route_counts() {
-        let hex =
-            |text: &str| format!("{:08X}", u32::from_ne_bytes(text.parse::<Ipv4Addr>().unwrap().octets()));
-        let row = |device: &str, network: &str, mask: &str, mtu: u32| {
-            format!("{device}\t{}\t00000000\t0001\t0\t0\t0\t{}\t{mtu}\t0\t0\n", hex(network), hex(mask))
-        };
-        let text = row("eth0", "0.0.0.0", "0.0.0.0", 0) + &row("tun0", "10.0.0.0", "255.0.0.0", 1450);
-        assert_eq!(route_v4(&text, "10.1.2.3".parse().unwrap()), Some(("tun0".to_string(), 1450)));
-        assert_eq!(route_v4(&text, "192.0.2.1".parse().unwrap()), Some(("eth0".to_string(), 0)));
     }
 }

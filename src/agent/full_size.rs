@@ -13,7 +13,7 @@ use rustix::net::sockopt::{
 };
 use tokio::net::UdpSocket;
 
-use super::facts::link_mtu;
+use super::link_mtu::link_mtu;
 use super::udp::{socket_for, try_size};
 use super::{Fault, Identity, Seen};
 
@@ -37,9 +37,8 @@ pub(super) async fn full_size(identity: &Identity, to: SocketAddr) -> Seen {
 
 async fn measured(identity: &Identity, to: SocketAddr) -> Result<Seen, Fault> {
     let socket = probing(identity, to).await?;
-    let size = link_mtu(to.ip()).or_else(|| path_mtu(&socket, to)).ok_or_else(|| Fault::Impossible {
-        reason: "the size of the link is unknown: `/proc/net/route` names no device for the address"
-            .to_string(),
+    let size = link_mtu(to.ip()).ok_or_else(|| Fault::Impossible {
+        reason: "the kernel names no route and no link for the address".to_string(),
     })?;
     let mut named = None;
     for _ in 0..TRIES {

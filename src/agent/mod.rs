@@ -18,6 +18,7 @@ mod datagram;
 mod facts;
 mod fault;
 mod full_size;
+mod link_mtu;
 mod prober;
 mod received;
 mod seen;

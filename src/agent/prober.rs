@@ -1,12 +1,14 @@
 //! Reads questions, and writes what it saw.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
 
 use super::ask::{Ask, Question, Transport};
 use super::standing::Connections;
@@ -18,6 +20,10 @@ use crate::nameserver::{RecordKind, Server};
 const AT_ONCE: usize = 24;
 /// The number of series of datagrams at the same time. More of them could overflow the queue of a receiver.
 const SERIES_AT_ONCE: usize = 4;
+/// The number of queries for a name.
+const QUERIES: u8 = 6;
+/// The time for one answer of a name server. A resolver in the cluster answers within milliseconds.
+const DNS_LIMIT: Duration = Duration::from_secs(1);
 /// The port of name servers.
 const DNS: u16 = 53;
 
@@ -87,8 +93,7 @@ impl Prober {
             Ask::Transfer { to, bytes, way } => tcp::transfer(identity, to, bytes, way).await,
             Ask::Connect { to } => tcp::connect(identity, to).await,
             Ask::Resolve { name, server, transport } => resolve(&name, server, transport).await,
-            Ask::Stand { to, key } => self.connections.open(identity, to, key).await,
-            Ask::Standing { key } => self.connections.state(key),
+            Ask::Stand { to, key } => self.connections.of(identity, to, key).await,
             Ask::Facts => Seen::Facts(Box::new(Facts::read())),
         }
     }
@@ -100,20 +105,33 @@ async fn resolve(name: &str, server: Option<IpAddr>, transport: Transport) -> Se
             reason: "`/etc/resolv.conf` has no name server".to_string(),
         });
     };
-    let (started, at) = (Instant::now(), Server::new((server, DNS).into(), None));
-    let attempt = async {
-        let mut addresses = std::collections::BTreeSet::new();
-        for kind in [RecordKind::A, RecordKind::Aaaa] {
-            let answer = match transport {
+    let at = Server::new((server, DNS).into(), None);
+    let (mut addresses, mut failed, mut longest) = (BTreeSet::new(), Vec::new(), 0);
+    // Each query may reach another Pod behind the Service of the name server.
+    for query in 0..QUERIES {
+        let kind = if query % 2 == 0 { RecordKind::A } else { RecordKind::Aaaa };
+        let started = Instant::now();
+        let asked = async {
+            match transport {
                 Transport::Tcp => at.resolve(name, kind).await,
                 Transport::Udp => at.resolve_over_udp(name, kind).await,
-            }?;
-            addresses.extend(answer.of(kind).into_iter().filter_map(|text| text.parse::<IpAddr>().ok()));
+            }
+        };
+        match timeout(DNS_LIMIT, asked).await {
+            Ok(Ok(answer)) => {
+                longest = longest.max(micros(started));
+                addresses.extend(answer.of(kind).into_iter().filter_map(|text| text.parse::<IpAddr>().ok()));
+            }
+            Ok(Err(error)) => failed.push(error.to_string()),
+            Err(_) => failed.push(format!("`{}` did not answer within 1 s", at.at())),
         }
-        Ok::<_, crate::nameserver::NameserverError>(addresses)
-    };
-    match attempt.await {
-        Ok(addresses) => Seen::Addresses { addresses, server, micros: micros(started) },
-        Err(error) => Seen::Failed(Fault::Broken { reason: error.to_string() }),
+    }
+    match failed.first() {
+        // Loss has a probe of its own.
+        Some(first) if failed.len() > 1 => {
+            let reason = format!("{} of {QUERIES} queries failed: {first}", failed.len());
+            Seen::Failed(Fault::Broken { reason })
+        }
+        _ => Seen::Addresses { addresses, server, micros: longest },
     }
 }

@@ -28,8 +28,11 @@ struct State {
 }
 
 impl Connections {
-    /// Opens a connection that stays open.
-    pub(super) async fn open(&self, identity: &Identity, to: SocketAddr, key: u64) -> Seen {
+    /// Returns how a connection is that stays open; opens it first if it does not exist.
+    pub(super) async fn of(&self, identity: &Identity, to: SocketAddr, key: u64) -> Seen {
+        if self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&key) {
+            return self.state(key);
+        }
         let greeted = match greet(identity, to, "stand").await {
             Ok(greeted) => greeted,
             Err(fault) => return Seen::Failed(fault),
@@ -41,8 +44,7 @@ impl Connections {
         self.state(key)
     }
 
-    /// Returns how a connection is.
-    pub(super) fn state(&self, key: u64) -> Seen {
+    fn state(&self, key: u64) -> Seen {
         let states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = states.get(&key) else {
             return Seen::Failed(Fault::Impossible { reason: "the connection was never open".to_string() });

@@ -16,6 +16,8 @@ use super::{Answers, Fault, Identity, Seen, Way};
 pub(super) const ATTEMPT: Duration = Duration::from_millis(900);
 /// The time for a transfer. A path that loses packets needs several retransmissions.
 const TRANSFER: Duration = Duration::from_secs(8);
+/// The number of failed connections to a Service after which further ones say nothing new.
+const MOST_FAILURES: u16 = 5;
 /// The longest line of an answer, in bytes.
 const LONGEST_LINE: u64 = 512;
 
@@ -102,7 +104,15 @@ pub(super) async fn who(identity: &Identity, to: SocketAddr, tries: u8) -> Seen 
 pub(super) async fn spread(identity: &Identity, to: SocketAddr, count: u16) -> Seen {
     let (mut answers, mut failed, mut first) = (BTreeMap::<String, Answers>::new(), 0_u16, None);
     for _ in 0..count {
-        match greet(identity, to, "who").await {
+        if failed >= MOST_FAILURES {
+            break;
+        }
+        // Loss has a probe of its own.
+        let mut greeted = greet(identity, to, "who").await;
+        if greeted.is_err() {
+            greeted = greet(identity, to, "who").await;
+        }
+        match greeted {
             Ok(Greeted { line, .. }) => {
                 let of_agent = answers.entry(line.by).or_default();
                 of_agent.count = of_agent.count.saturating_add(1);

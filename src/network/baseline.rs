@@ -1,43 +1,63 @@
 //! An earlier result: a fault that it has is shown, but is not new.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::cell::{CellKey, Verdict};
+use super::cell::{Cell, CellKey, FaultClass, Verdict};
+use super::path::Path;
+use super::round::ALL_PAIRS;
 use super::run::Result;
 
-/// The failed paths of an earlier result.
+/// The paths of an earlier result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Baseline {
-    failed: BTreeSet<CellKey>,
-    known: BTreeSet<CellKey>,
+    failed: BTreeMap<CellKey, Option<FaultClass>>,
+    passed: BTreeSet<CellKey>,
 }
 
 impl Baseline {
     /// Returns the baseline of a result.
     pub fn of(result: &Result) -> Self {
-        // Names of Pods and addresses of Services are new in each run.
-        let failed = result.cells().filter(|(_, cell)| cell.verdict() == Verdict::Failed);
-        let known = result.cells().filter(|(_, cell)| cell.verdict() != Verdict::NotTested);
+        let of = |verdict| result.cells().filter(move |(_, cell)| cell.verdict() == verdict);
         Self {
-            failed: failed.map(|(key, _)| lasting(key)).collect(),
-            known: known.map(|(key, _)| lasting(key)).collect(),
+            failed: of(Verdict::Failed).map(|(key, cell)| (lasting(key), cell.fault())).collect(),
+            passed: of(Verdict::Passed).map(|(key, _)| lasting(key)).collect(),
         }
     }
 
-    /// Whether a path failed before.
-    pub fn has_failed(&self, key: &CellKey) -> bool {
-        self.failed.contains(&lasting(key))
+    /// Whether a path failed in the same way before. A rewritten source address that is now silence is another fault.
+    pub fn has_failed(&self, key: &CellKey, cell: &Cell) -> bool {
+        self.failed.get(&lasting(key)).is_some_and(|before| before.map(kind) == cell.fault().map(kind))
     }
 
-    /// Whether a path was tested before.
-    pub fn knows(&self, key: &CellKey) -> bool {
-        self.known.contains(&lasting(key))
+    /// Returns the paths of the nodes and kinds of a result that passed before, and that the result did not test. Empty in a large
+    /// cluster, where a round tests only a part.
+    pub fn vanished(&self, result: &Result, is_skipped: impl Fn(Path) -> bool) -> Vec<CellKey> {
+        if result.nodes.len() > ALL_PAIRS {
+            return Vec::new();
+        }
+        let tested: BTreeSet<CellKey> = result
+            .cells()
+            .filter(|(_, cell)| cell.verdict() != Verdict::NotTested)
+            .map(|(key, _)| lasting(key))
+            .collect();
+        let is_here = |name: &str| result.nodes.iter().any(|node| node == name);
+        let is_due = |key: &&CellKey| {
+            is_here(&key.from) && (!key.path.is_pair() || is_here(&key.to)) && !is_skipped(key.path)
+        };
+        self.passed.iter().filter(is_due).filter(|key| !tested.contains(*key)).cloned().collect()
     }
 }
 
-/// Returns the path without what differs between two runs on one cluster.
+/// Returns one kind for the faults that differ only by chance from round to round.
+fn kind(fault: FaultClass) -> FaultClass {
+    match fault {
+        FaultClass::LostThere | FaultClass::LostBack => FaultClass::Lost,
+        other => other,
+    }
+}
+
+/// Returns the path without what differs between two runs on one cluster: names of Pods, and addresses of the test's Services.
 fn lasting(key: &CellKey) -> CellKey {
-    use super::path::Path;
     let mut lasting = key.clone();
     match key.path {
         Path::Agent | Path::PodToService | Path::NodeToService | Path::Hairpin => lasting.to = "".into(),
@@ -52,4 +72,59 @@ fn lasting(key: &CellKey) -> CellKey {
         _ => {}
     }
     lasting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::Observation;
+    use super::super::run::PathResult;
+    use super::*;
+
+    fn result(paths: &[(Path, Option<FaultClass>)]) -> Result {
+        let path = |(path, fault): &(Path, Option<FaultClass>)| {
+            let key = CellKey { path: *path, from: "a".into(), to: "b".into(), variant: "".into() };
+            let last =
+                Some(Box::new(Observation { tried: String::new(), seen: String::new(), fault: *fault }));
+            let failed = u32::from(fault.is_some());
+            let cell = Cell { passed: 1 - failed, failed, last, ..Cell::default() };
+            PathResult { key, verdict: cell.verdict(), cell }
+        };
+        let nodes = vec!["a".to_string(), "b".to_string()];
+        let paths = paths.iter().map(path).collect();
+        Result {
+            version: 1,
+            started: String::new(),
+            seconds: 1.0,
+            nodes,
+            rounds: 1,
+            rounds_to_cover: 1,
+            paths,
+        }
+    }
+
+    #[test]
+    fn only_the_same_fault_is_known() {
+        let before = Baseline::of(&result(&[
+            (Path::PodToPod, Some(FaultClass::SourceOfSender)),
+            (Path::Loss, Some(FaultClass::LostThere)),
+        ]));
+        let is_known = |path, fault| {
+            let now = result(&[(path, Some(fault))]);
+            let (key, cell) = now.cells().next().expect("a path");
+            before.has_failed(key, cell)
+        };
+        assert!(is_known(Path::PodToPod, FaultClass::SourceOfSender));
+        assert!(!is_known(Path::PodToPod, FaultClass::Silent));
+        assert!(is_known(Path::Loss, FaultClass::LostBack));
+        assert!(!is_known(Path::Loss, FaultClass::Silent));
+    }
+
+    #[test]
+    fn path_that_is_no_longer_tested_is_named() {
+        let before = Baseline::of(&result(&[(Path::PodToPod, None), (Path::HostPort, None)]));
+        let now = result(&[(Path::PodToPod, None)]);
+        let vanished = before.vanished(&now, |_| false);
+        assert_eq!(vanished.iter().map(|key| key.path).collect::<Vec<_>>(), [Path::HostPort]);
+        assert!(before.vanished(&now, |path| path == Path::HostPort).is_empty());
+    }
 }

@@ -58,7 +58,8 @@ pub struct Cause {
 impl Pattern {
     fn of(failed: &[&CellKey], tested: usize) -> Self {
         let from: BTreeSet<&str> = failed.iter().map(|key| key.from.as_str()).collect();
-        let to: BTreeSet<&str> = failed.iter().map(|key| key.to.as_str()).collect();
+        let ends = failed.iter().filter(|key| key.path.is_pair() || key.path == Path::StandingConnection);
+        let to: BTreeSet<&str> = ends.map(|key| key.to.as_str()).collect();
         let only =
             |set: &BTreeSet<&str>| set.iter().next().filter(|_| set.len() == 1).map(ToString::to_string);
         if failed.len() >= tested && tested > 1 {
@@ -70,9 +71,8 @@ impl Pattern {
         if let Some(node) = only(&to) {
             return Self::To { node };
         }
-        let mut common = from
-            .union(&to)
-            .filter(|node| failed.iter().all(|key| key.from.as_str() == **node || key.to.as_str() == **node));
+        let is_at = |key: &&&CellKey, node: &str| key.from.as_str() == node || key.to.as_str() == node;
+        let mut common = to.iter().filter(|node| failed.iter().all(|key| is_at(&key, node)));
         common.next().map_or(Self::Scattered, |node| Self::At { node: (*node).to_string() })
     }
 }
@@ -313,13 +313,16 @@ fn host_port(fault: FaultClass) -> Texts {
 fn further(path: Path, pattern: &Pattern, failed: &BTreeSet<Path>) -> Texts {
     let is_service = matches!(
         path,
-        Path::PodToService
-            | Path::NodeToService
-            | Path::Hairpin
-            | Path::NodePort
-            | Path::NodePortLocal
-            | Path::ApiServer
+        Path::PodToService | Path::NodeToService | Path::Hairpin | Path::NodePort | Path::NodePortLocal
     );
+    let is_node_port = matches!(path, Path::NodePort | Path::NodePortLocal);
+    if is_node_port && !failed.contains(&Path::PodToService) && !failed.contains(&Path::NodeToService) {
+        return texts(
+            "a firewall or a security group blocks the port between nodes, or kube-proxy serves node ports only at other addresses \
+             (`nodePortAddresses`)",
+            "allow the range of node ports (30000-32767) between nodes, and check `nodePortAddresses` in the configuration of kube-proxy",
+        );
+    }
     if is_service && !failed.contains(&Path::PodToPod) {
         return texts(
             format!(
@@ -338,7 +341,8 @@ fn basic(path: Path, pattern: &Pattern, failed: &BTreeSet<Path>) -> Texts {
     match path {
         Path::Agent => texts(
             "the API server cannot reach the kubelet of the node, or the agent was killed",
-            "`kubectl -n NAMESPACE logs POD`; if that fails, too: the way from the API server to port 10250 of the node",
+            "`kubectl get --raw /api/v1/nodes/NODE/proxy/healthz` with the name of the node must answer `ok`; if not: the way from the API \
+             server to port 10250 of the node, and the kubelet",
         ),
         Path::Counters => texts(
             "the kernel drops connections: the table of tracked connections is full, or two flows collide",

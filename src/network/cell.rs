@@ -92,12 +92,20 @@ pub struct Cell {
     pub lost: u64,
     /// The latest observation, or the latest one that failed.
     pub last: Option<Box<Observation>>,
-    /// Why the path could not be tested; `None` if it was.
+    /// The number of rounds in which it could not be tested.
+    #[serde(skip_serializing_if = "is_none", default)]
+    pub untested: u32,
+    /// Why the path could not be tested in the latest of these rounds.
     pub not_tested: Option<Box<str>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_none(number: &u32) -> bool {
     *number == 0
 }
 
@@ -150,7 +158,6 @@ impl Cells {
     /// Records an observation of a round.
     pub fn record(&mut self, key: CellKey, observation: Observation) {
         let cell = self.cells.entry(key).or_default();
-        cell.not_tested = None;
         if observation.fault.is_some() {
             cell.failed = cell.failed.saturating_add(1);
             cell.last = Some(Box::new(observation));
@@ -178,7 +185,8 @@ impl Cells {
             observation.fault,
             Some(FaultClass::Lost | FaultClass::LostThere | FaultClass::LostBack)
         );
-        if is_loss && lost.saturating_mul(TOLERATED) <= sent {
+        // With few datagrams, a single lost one says nothing: a large test sends hundreds of thousands.
+        if is_loss && (lost <= 1 || lost.saturating_mul(TOLERATED) <= sent) {
             observation.fault = None;
         }
         self.record(key, observation);
@@ -187,9 +195,8 @@ impl Cells {
     /// Records that a path could not be tested in a round.
     pub fn record_untested(&mut self, key: CellKey, reason: &str) {
         let cell = self.cells.entry(key).or_default();
-        if cell.passed == 0 && cell.failed == 0 {
-            cell.not_tested = Some(reason.into());
-        }
+        cell.untested = cell.untested.saturating_add(1);
+        cell.not_tested = Some(reason.into());
     }
 
     /// Returns all paths in order.
@@ -265,5 +272,12 @@ mod tests {
         assert_eq!(cells.get(&key(Path::Loss)).unwrap().verdict(), Verdict::Passed, "1 of 1100 is tolerated");
         cells.record_series(key(Path::Loss), (100, 1), judge);
         assert_eq!(cells.get(&key(Path::Loss)).unwrap().verdict(), Verdict::Failed, "2 of 1200 are not");
+        let mut cells = Cells::default();
+        cells.record_series(key(Path::Loss), (100, 1), judge);
+        assert_eq!(
+            cells.get(&key(Path::Loss)).unwrap().verdict(),
+            Verdict::Passed,
+            "1 of 100 says nothing yet"
+        );
     }
 }

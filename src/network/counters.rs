@@ -31,12 +31,23 @@ pub(super) fn record(
             continue;
         };
         let (mut faults, mut notes) = (Vec::new(), Vec::new());
-        for (name, now) in &after.conntrack {
-            let grown = now.saturating_sub(before.conntrack.get(name).copied().unwrap_or_default());
-            if grown > 0 {
-                let text = format!("`{name}` of connection tracking grew by {grown}");
-                // Two lookups at the same moment are enough for a failed insertion: it happens on any busy node.
-                if name == "insert_failed" { notes.push(text) } else { faults.push(text) }
+        let grown = |name: &str| {
+            let of = |facts: &Facts| facts.conntrack.get(name).copied().unwrap_or_default();
+            of(after).saturating_sub(of(before))
+        };
+        let [failed, dropped, early] = ["insert_failed", "drop", "early_drop"].map(grown);
+        // Two packets that start one flow at the same moment count as a failed insertion and as a drop (`nf_ct_resolve_clash`,
+        // net/netfilter/nf_conntrack_core.c, Linux 6.12): that happens on any busy node.
+        for (name, growth, is_fault) in [
+            ("insert_failed", failed, false),
+            ("drop", dropped, dropped > failed),
+            ("early_drop", early, true),
+        ] {
+            let text = format!("`{name}` of connection tracking grew by {growth}");
+            match (growth, is_fault) {
+                (0, _) => {}
+                (_, true) => faults.push(text),
+                (_, false) => notes.push(text),
             }
         }
         if let Some((used, most)) = after.conntrack_usage

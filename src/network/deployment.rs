@@ -10,9 +10,9 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use super::member::{Agent, Role};
-use super::objects::{COMPONENT, KINDS, LEASE, RUN, Settings, selector};
-use crate::kube_api::accessors::{has_condition, label, name};
-use crate::kube_api::{Cluster, ClusterError, Collection, Lease, LeaseState, ObjectRef};
+use super::objects::{COMPONENT, CREATED, KINDS, LEASE, RUN, Settings, selector};
+use crate::kube_api::accessors::{annotation, has_condition, label, name};
+use crate::kube_api::{Cluster, ClusterError, Collection, Lease, LeaseState, MANAGED_BY, ObjectRef};
 use crate::words::{brief, in_words};
 
 /// The number of requests at the same time.
@@ -50,6 +50,9 @@ pub enum DeploymentError {
         /// Who holds the Lease.
         holder: String,
     },
+    /// A node that was named does not exist, or is no Linux node.
+    #[error("there is no Linux node `{0}`")]
+    UnknownNode(String),
     /// No node can be tested.
     #[error("no node matches: the agents need Linux")]
     NoNodes,
@@ -78,6 +81,7 @@ pub struct Cleaned {
 pub struct Deployment {
     cluster: Cluster,
     settings: Settings,
+    holder: String,
     lease: tokio::sync::Mutex<Lease>,
 }
 
@@ -95,7 +99,7 @@ impl Deployment {
     /// Returns the objects of a test, without a request. `holder` tells this process from others.
     pub fn new(cluster: Cluster, settings: Settings, holder: &str) -> Self {
         let lease = Lease::new(cluster.clone(), &settings.namespace, LEASE, holder, LEASE_DURATION);
-        Self { cluster, settings, lease: tokio::sync::Mutex::new(lease) }
+        Self { cluster, settings, holder: holder.to_string(), lease: tokio::sync::Mutex::new(lease) }
     }
 
     /// Returns the settings.
@@ -154,11 +158,14 @@ impl Deployment {
         }
     }
 
-    /// Renews the Lease until the future is dropped.
-    pub async fn keep_lease(&self) {
+    /// Renews the Lease until the future is dropped, or another process has taken it.
+    pub async fn keep_lease(&self) -> DeploymentError {
         loop {
             sleep(RENEWAL).await;
-            let _ = self.lease.lock().await.renew().await;
+            // Without an answer, the next renewal shows whether another process has taken the Lease meanwhile.
+            if let Ok(LeaseState::Other { name, .. }) = self.lease.lock().await.renew().await {
+                return DeploymentError::Busy { namespace: self.settings.namespace.clone(), holder: name };
+            }
         }
     }
 
@@ -194,10 +201,15 @@ impl Deployment {
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Started, DeploymentError> {
         let started = Instant::now();
-        let manifests = nodes.iter().enumerate().map(|(index, node)| self.settings.pod(index, node, role));
-        let created = stream::iter(manifests.map(async |pod| self.cluster.create(&pod).await.map(drop)));
-        created.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-        let mut found = Started { agents: BTreeMap::new(), faults: BTreeMap::new(), times: BTreeMap::new() };
+        let created = nodes.iter().enumerate().map(async |(index, node)| {
+            let created = self.cluster.create(&self.settings.pod(index, node, role)).await;
+            created.err().map(|error| (index, error.to_string()))
+        });
+        let faults: Vec<Option<(usize, String)>> =
+            stream::iter(created).buffer_unordered(AT_ONCE).collect().await;
+        let refused: BTreeMap<usize, String> = faults.into_iter().flatten().collect();
+        let awaited = nodes.len().saturating_sub(refused.len());
+        let mut found = Started { agents: BTreeMap::new(), faults: refused, times: BTreeMap::new() };
         let mut reported = None;
         loop {
             let pods = self.pods(role).await?;
@@ -215,7 +227,7 @@ impl Deployment {
                 reported = Some(found.agents.len());
                 progress(found.agents.len(), nodes.len());
             }
-            let is_over = found.agents.len() == nodes.len() || started.elapsed() > patience;
+            let is_over = found.agents.len() == awaited || started.elapsed() > patience;
             if is_over {
                 self.explain(nodes, role, &pods, &mut found).await;
                 return Ok(found);
@@ -232,8 +244,9 @@ impl Deployment {
 
     /// Finds out why Pods are not ready: from their status, or from the events of the kubelet.
     async fn explain(&self, nodes: &[String], role: Role, pods: &BTreeMap<String, Pod>, found: &mut Started) {
-        let missing: Vec<usize> =
-            (0..nodes.len()).filter(|index| !found.agents.contains_key(index)).collect();
+        let missing: Vec<usize> = (0..nodes.len())
+            .filter(|index| !found.agents.contains_key(index) && !found.faults.contains_key(index))
+            .collect();
         if missing.is_empty() {
             return;
         }
@@ -254,16 +267,18 @@ impl Deployment {
         }
     }
 
-    /// Removes the objects of this test, and the namespace if a test created it.
+    /// Removes the objects of this run, and the namespace if netsurgeon created it and no other process uses it.
     pub async fn clean(&self) -> Result<Cleaned, DeploymentError> {
-        let cleaned = self.remove_objects(Some(&self.settings.run)).await;
-        self.lease.lock().await.release().await?;
-        let mut cleaned = cleaned?;
-        let namespace = Some(self.settings.namespace.as_str());
-        self.cluster
-            .delete(&ObjectRef::new("coordination.k8s.io/v1", "Lease", namespace, LEASE), None)
-            .await?;
+        let mut cleaned = self.remove_objects(Some(&self.settings.run)).await?;
+        let holder = self.lease.lock().await.holder().await?;
+        if holder.is_some_and(|(holder, _)| holder != self.holder) {
+            return Ok(cleaned);
+        }
+        // The Lease is removed with the namespace, so no other process takes it before.
         cleaned.has_removed_namespace = self.remove_namespace().await?;
+        if !cleaned.has_removed_namespace {
+            self.lease.lock().await.release().await?;
+        }
         Ok(cleaned)
     }
 
@@ -298,40 +313,62 @@ impl Deployment {
         Ok(cleaned)
     }
 
-    /// Removes the objects of one run or of all runs, and waits until they are gone.
+    /// Removes the objects of one run or of all runs, and waits until they are gone. Goes on after an error, until the time is over.
     async fn remove_objects(&self, run: Option<&str>) -> Result<Cleaned, DeploymentError> {
         let labels = run.map_or_else(selector, |run| format!("{},{RUN}={run}", selector()));
         let (mut cleaned, started) = (Cleaned::default(), Instant::now());
         loop {
-            let mut left = Vec::new();
-            for (api_version, kind) in KINDS {
-                let collection = Collection::new(api_version, kind, Some(&self.settings.namespace));
-                for object in self.cluster.list(&collection, Some(&labels)).await? {
-                    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-                    let (name, uid) = (text("/metadata/name"), text("/metadata/uid"));
-                    let object = ObjectRef { collection, name };
-                    if kind == "Pod" && started.elapsed() > GRACE {
-                        // The kubelet of its node does not confirm it.
-                        gone(self.cluster.delete_at_once(&object, uid).await)?;
-                    } else if text("/metadata/deletionTimestamp").is_empty() {
-                        gone(self.cluster.delete(&object, Some(uid)).await)?;
-                        let removed = cleaned.removed.entry(kind.to_string()).or_default();
-                        *removed = removed.saturating_add(1);
-                    }
-                    left.push(format!("{kind} `{name}`"));
+            let is_late = started.elapsed() > REMOVAL;
+            match self.remove_once(&labels, started.elapsed() > GRACE, &mut cleaned).await {
+                Ok(left) if left.is_empty() => return Ok(cleaned),
+                Ok(left) if is_late => return Err(self.not_removed(&crate::words::first_few(&left))),
+                Err(error) if is_late || !error.is_transient() => return Err(error.into()),
+                _ => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// Requests the removal of all objects that are left; returns their names.
+    async fn remove_once(
+        &self,
+        labels: &str,
+        at_once: bool,
+        cleaned: &mut Cleaned,
+    ) -> Result<Vec<String>, ClusterError> {
+        let mut left = Vec::new();
+        for (api_version, kind) in KINDS {
+            let collection = Collection::new(api_version, kind, Some(&self.settings.namespace));
+            let objects = self.cluster.list(&collection, Some(labels)).await?;
+            let removals = objects.iter().map(async |object| {
+                let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+                let reference = ObjectRef { collection, name: text("/metadata/name") };
+                let is_ending = !text("/metadata/deletionTimestamp").is_empty();
+                let uid = text("/metadata/uid");
+                if is_ending && at_once && kind == "Pod" {
+                    // The kubelet of its node does not confirm it.
+                    gone(self.cluster.delete_at_once(&reference, uid).await)?;
+                } else if !is_ending {
+                    gone(self.cluster.delete(&reference, Some(uid)).await)?;
                 }
+                Ok::<_, ClusterError>((format!("{kind} `{}`", reference.name), !is_ending))
+            });
+            let removed: Vec<(String, bool)> =
+                stream::iter(removals).buffer_unordered(AT_ONCE).try_collect().await?;
+            let count = removed.iter().filter(|(_, is_new)| *is_new).count();
+            if count > 0 {
+                let of_kind = cleaned.removed.entry(kind.to_string()).or_default();
+                *of_kind = of_kind.saturating_add(count);
             }
-            if left.is_empty() {
-                return Ok(cleaned);
-            }
-            if started.elapsed() > REMOVAL {
-                return Err(DeploymentError::NotRemoved {
-                    namespace: self.settings.namespace.clone(),
-                    waited: in_words(REMOVAL),
-                    left: crate::words::first_few(&left),
-                });
-            }
-            sleep(PAUSE).await;
+            left.extend(removed.into_iter().map(|(name, _)| name));
+        }
+        Ok(left)
+    }
+
+    fn not_removed(&self, left: &str) -> DeploymentError {
+        DeploymentError::NotRemoved {
+            namespace: self.settings.namespace.clone(),
+            waited: in_words(REMOVAL),
+            left: left.to_string(),
         }
     }
 
@@ -339,7 +376,8 @@ impl Deployment {
     async fn remove_namespace(&self) -> Result<bool, DeploymentError> {
         let namespace = &self.settings.namespace;
         let Some(found) = self.cluster.object::<Namespace>(None, namespace).await? else { return Ok(false) };
-        if label(&found, COMPONENT.0) != Some(COMPONENT.1) {
+        let is_own = [MANAGED_BY, COMPONENT].iter().all(|(name, value)| label(&found, name) == Some(value));
+        if !is_own || annotation(&found, CREATED) != "true" {
             return Ok(false);
         }
         let object = ObjectRef::new("v1", "Namespace", None, namespace);
@@ -347,11 +385,7 @@ impl Deployment {
         let started = Instant::now();
         while self.cluster.object::<Namespace>(None, namespace).await?.is_some() {
             if started.elapsed() > REMOVAL {
-                return Err(DeploymentError::NotRemoved {
-                    namespace: namespace.clone(),
-                    waited: in_words(REMOVAL),
-                    left: format!("Namespace `{namespace}`"),
-                });
+                return Err(self.not_removed(&format!("Namespace `{namespace}`")));
             }
             sleep(PAUSE).await;
         }

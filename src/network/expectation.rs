@@ -1,6 +1,7 @@
 //! Compares what an agent saw with what must be.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::cell::{FaultClass, Observation};
 use super::member::{Member, Role};
@@ -15,10 +16,13 @@ const LONGEST_GAP: u64 = 3000;
 pub(super) enum Expectation {
     /// One of these agents answers. With `source`, it saw the own address of the agent (node and role) that asked; the number is the
     /// node where it answers.
-    Agent { names: Vec<String>, source: Option<((usize, Role), usize)> },
+    Agent { names: Arc<[String]>, source: Option<((usize, Role), usize)> },
+    /// The agent answers through a node port with `externalTrafficPolicy: Local`, and saw an address of the node that asked. Plug-ins that
+    /// replace kube-proxy may use endpoints of all nodes for traffic from inside the cluster.
+    LocalPort { name: String, all: Arc<[String]>, from: (usize, Role), to: usize },
     /// Every connection is answered by one of these agents, and if `is_complete`, each of them answers. With `source`, those on
     /// other nodes saw the address of the agent that asked.
-    Endpoints { all: Vec<String>, is_complete: bool, source: Option<(usize, Role)> },
+    Endpoints { all: Arc<[String]>, is_complete: bool, source: Option<(usize, Role)> },
     /// All datagrams of a series arrive, and all answers return. `key` is that of the series at the receiver.
     Series { receiver: (usize, Role), key: u64, name: String },
     /// Packets of the full size arrive.
@@ -52,6 +56,10 @@ pub(super) fn judged(
         (Expectation::Agent { names, source }, Seen::Answer { by, source: address, tries, micros }) => {
             agent((names, *source), (by, *address), members, (*tries, *micros))
         }
+        (
+            Expectation::LocalPort { name, all, from, to },
+            Seen::Answer { by, source: address, tries, micros },
+        ) => local_port((name, all), (*from, *to), (by, *address), members, (*tries, *micros)),
         (Expectation::Endpoints { all, is_complete, source }, Seen::Spread { .. }) => {
             endpoints((all, *is_complete, *source), seen, members)
         }
@@ -122,6 +130,23 @@ fn agent(
     }
     let again = if tries > 1 { format!(" at try {tries}") } else { String::new() };
     (None, format!("answered{again} in {}, source {address}", millis(micros)))
+}
+
+fn local_port(
+    (name, all): (&str, &[String]),
+    (from, to): ((usize, Role), usize),
+    (by, address): (&str, IpAddr),
+    members: &[Member],
+    (tries, micros): (u8, u64),
+) -> (Option<FaultClass>, String) {
+    if by != name && all.iter().any(|other| other == by) {
+        return (None, format!("answered by `{by}` on another node: kube-proxy is replaced"));
+    }
+    // A node may have more addresses than the Node object names.
+    match agent((&[name.to_string()], Some((from, to))), (by, address), members, (tries, micros)) {
+        (Some(FaultClass::SourceOfSender), seen) => (None, seen),
+        judged => judged,
+    }
 }
 
 /// Returns whose address the receiver saw, if it is not that of the agent that asked.

@@ -36,13 +36,34 @@ pub(super) struct Fleet {
 pub(super) struct Replies(pub(super) Vec<(Probe, Result<Seen, String>)>);
 
 impl Replies {
-    /// Removes the probes of some paths that failed, and returns them.
-    pub(super) fn take_failed(&mut self, members: &[Member], is_wanted: impl Fn(Path) -> bool) -> Vec<Probe> {
+    /// Removes the probes of some paths that failed, and returns them with what was seen.
+    pub(super) fn take_failed(
+        &mut self,
+        members: &[Member],
+        is_wanted: impl Fn(Path) -> bool,
+    ) -> Vec<(Probe, Result<Seen, String>)> {
         let has_failed = |(probe, seen): &mut (Probe, Result<Seen, String>)| {
             let judge = |seen: &Seen| judged(&probe.expectation, seen, None, members, "").fault;
             is_wanted(probe.key.path) && seen.as_ref().is_ok_and(|seen| judge(seen).is_some())
         };
-        self.0.extract_if(.., has_failed).map(|(probe, _)| probe).collect()
+        self.0.extract_if(.., has_failed).collect()
+    }
+
+    /// Removes the probes without a reply, and returns them.
+    pub(super) fn take_unanswered(&mut self) -> Vec<Probe> {
+        self.0.extract_if(.., |(_, seen)| seen.is_err()).map(|(probe, _)| probe).collect()
+    }
+
+    /// Asks failed probes again. A probe without a reply keeps what was seen before.
+    pub(super) async fn ask_again(&mut self, fleet: &mut Fleet, failed: Vec<(Probe, Result<Seen, String>)>) {
+        let mut before: HashMap<CellKey, Result<Seen, String>> =
+            failed.iter().map(|(probe, seen)| (probe.key.clone(), seen.clone())).collect();
+        let Replies(again) = fleet.ask(failed.into_iter().map(|(probe, _)| probe).collect()).await;
+        for (probe, seen) in again {
+            let former = before.remove(&probe.key);
+            let seen = if seen.is_err() { former.unwrap_or(seen) } else { seen };
+            self.0.push((probe, seen));
+        }
     }
 }
 

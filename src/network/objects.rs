@@ -11,6 +11,8 @@ pub const NAMESPACE: &str = "netsurgeon-network-test";
 pub const READER_NAMESPACE: &str = "netsurgeon-cni-show";
 /// Name and value of the label of every object of any network test.
 pub const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "network-test");
+/// The annotation of a namespace that netsurgeon created, and therefore removes.
+pub const CREATED: &str = "netsurgeon/created";
 /// The label with the run that created an object.
 pub const RUN: &str = "netsurgeon/run";
 /// The label with the role of an agent.
@@ -71,7 +73,8 @@ impl Settings {
             COMPONENT.0: COMPONENT.1,
             "pod-security.kubernetes.io/enforce": "privileged",
         });
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": labels}})
+        let metadata = json!({"name": self.namespace, "labels": labels, "annotations": {CREATED: "true"}});
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     }
 
     /// Returns the Pod of an agent on a node. The Pod names its node, so that no scheduler and no taint delays it.
@@ -207,6 +210,12 @@ fn role_metadata(name: &str, namespace: Option<&str>) -> Value {
     metadata
 }
 
+/// Returns the namespace that the roles belong to, as a user creates it: netsurgeon does not remove it.
+fn own_namespace(namespace: &str) -> Value {
+    let labels = json!({"pod-security.kubernetes.io/enforce": "privileged"});
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
+}
+
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// Returns the rules for Pods of netsurgeon in their namespace.
@@ -220,11 +229,12 @@ fn pod_rules() -> Vec<Value> {
     ]
 }
 
-/// Returns the roles with the permissions of a network test, without bindings.
+/// Returns the roles with the permissions of a network test, without bindings, after their namespace.
 pub fn rbac(namespace: &str) -> Vec<Value> {
     let name = "netsurgeon-network-test";
     let names = json!(["kube-system", namespace]);
     vec![
+        own_namespace(namespace),
         json!({
             "apiVersion": RBAC, "kind": "ClusterRole", "metadata": role_metadata(name, None),
             "rules": [
@@ -252,6 +262,7 @@ pub fn reader_rbac(namespace: &str) -> Vec<Value> {
     let list = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": ["list"]});
     let names = json!(["kube-system", namespace]);
     vec![
+        own_namespace(namespace),
         json!({
             "apiVersion": RBAC, "kind": "ClusterRole", "metadata": role_metadata(name, None),
             "rules": [

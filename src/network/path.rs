@@ -154,14 +154,7 @@ impl Path {
     pub fn needs_services(self) -> bool {
         matches!(
             self,
-            Self::PodToService
-                | Self::NodeToService
-                | Self::Hairpin
-                | Self::HostPort
-                | Self::NodePort
-                | Self::NodePortLocal
-                | Self::DnsUdp
-                | Self::DnsTcp
+            Self::PodToService | Self::NodeToService | Self::Hairpin | Self::NodePort | Self::NodePortLocal
         )
     }
 

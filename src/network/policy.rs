@@ -3,13 +3,14 @@
 //! A policy has [`EFFECT`] to take effect. Traffic from a Pod's own node always passes, because the kubelet's probes do
 //! (`NetworkPolicy`, api/networking/v1, Kubernetes v1.37.2).
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::cell::{CellKey, Cells};
+use super::cell::{CellKey, Cells, FaultClass};
 use super::deployment::{Deployment, DeploymentError};
 use super::expectation::{Expectation, judged};
 use super::fleet::{Fleet, Replies};
@@ -17,10 +18,12 @@ use super::member::Role;
 use super::objects::{ROLE, RUN};
 use super::path::Path;
 use super::round::{Probe, Schedule, family, tried};
-use crate::agent::{Ask, Transport};
+use crate::agent::{Ask, Seen, Transport};
 
 /// The time until a policy must be in effect.
 pub(super) const EFFECT: Duration = Duration::from_secs(30);
+/// The case of a policy that allows addresses.
+const BY_ADDRESS: &str = "from addresses (ipBlock)";
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Tests the policies of a cluster.
@@ -28,6 +31,8 @@ pub(super) struct Policies<'t> {
     pub(super) deployment: &'t Deployment,
     pub(super) schedule: &'t Schedule,
     pub(super) port: u16,
+    /// Pairs of agents that do not reach each other without a policy either, so that silence proves nothing.
+    pub(super) excluded: BTreeSet<CellKey>,
 }
 
 /// What a policy does, in the variant of a cell.
@@ -40,10 +45,12 @@ struct Case {
 
 impl Policies<'_> {
     /// Tests a policy that denies everything, policies that allow a part, and the same for the traffic from a Pod.
-    pub(super) async fn test(&self, fleet: &mut Fleet, cells: &mut Cells) -> Result<(), DeploymentError> {
+    pub(super) async fn test(&mut self, fleet: &mut Fleet, cells: &mut Cells) -> Result<(), DeploymentError> {
+        self.exclude(fleet, cells).await;
         let deny = Case { path: Path::PolicyDeny, variant: "ingress", is_egress: false };
         self.deployment.create_policy("deny", &json!({"policyTypes": ["Ingress"]})).await?;
-        let is_enforced = self.settle(fleet, deny, cells).await;
+        self.settle(fleet, deny, cells).await;
+        let is_enforced = self.is_enforced(cells, deny.variant);
         let own_node = Case { path: Path::PolicyAllow, variant: "from the own node", is_egress: false };
         self.settle(fleet, own_node, cells).await;
         for (name, variant, rule) in self.rules(fleet) {
@@ -70,11 +77,30 @@ impl Policies<'_> {
         Ok(())
     }
 
+    /// Asks all pairs without a policy. Those that do not answer are left out.
+    async fn exclude(&mut self, fleet: &mut Fleet, cells: &mut Cells) {
+        for is_egress in [false, true] {
+            let variant = if is_egress { "egress" } else { "ingress" };
+            // The expectation of an allowed pair is an answer.
+            let case = Case { path: Path::PolicyAllow, variant, is_egress };
+            let Replies(replies) = fleet.ask(self.probes(fleet, case)).await;
+            for (probe, seen) in replies {
+                let judge = |seen: &Seen| judged(&probe.expectation, seen, None, &fleet.members, "").fault;
+                if !seen.as_ref().is_ok_and(|seen| judge(seen).is_none()) {
+                    let key = CellKey { path: Path::PolicyDeny, ..probe.key.clone() };
+                    cells.record_untested(key, "the Pod does not answer without a policy either");
+                    self.excluded.insert(pair(&probe.key, is_egress));
+                }
+            }
+        }
+    }
+
     async fn egress(&self, fleet: &mut Fleet, cells: &mut Cells) -> Result<(), DeploymentError> {
         self.deployment.create_policy("deny-egress", &json!({"policyTypes": ["Egress"]})).await?;
         let deny = Case { path: Path::PolicyDeny, variant: "egress", is_egress: true };
         let allow = Case { path: Path::PolicyAllow, variant: "egress to Pods", is_egress: true };
-        if self.settle(fleet, deny, cells).await {
+        self.settle(fleet, deny, cells).await;
+        if self.is_enforced(cells, deny.variant) {
             let rule = json!({"to": [{"podSelector": {"matchLabels": {ROLE: Role::Pod.name()}}}]});
             let spec = json!({"policyTypes": ["Egress"], "egress": [rule]});
             self.deployment.create_policy("allow-egress", &spec).await?;
@@ -103,8 +129,15 @@ impl Policies<'_> {
             ("allow-pod", "from Pods", json!({"from": [pod]})),
             ("allow-namespace", "from the namespace", json!({"from": [namespace]})),
             ("allow-port", "to a port", json!({"ports": [{"port": self.port, "protocol": "TCP"}]})),
-            ("allow-block", "from addresses (ipBlock)", json!({"from": blocks})),
+            ("allow-block", BY_ADDRESS, json!({"from": blocks})),
         ]
+    }
+
+    /// Whether the policy that denies is enforced anywhere.
+    fn is_enforced(&self, cells: &Cells, variant: &str) -> bool {
+        let mut denied =
+            cells.iter().filter(|(key, _)| key.path == Path::PolicyDeny && key.variant.starts_with(variant));
+        denied.any(|(_, cell)| cell.passed > 0)
     }
 
     /// Probes until everything is as it must be, or the time is over. Records the last observations; returns whether they are right.
@@ -125,9 +158,17 @@ impl Policies<'_> {
                             if let Some(fault) = &mut observation.fault
                                 && case.path == Path::PolicyAllow
                             {
-                                *fault = super::cell::FaultClass::NotAllowed;
+                                *fault = FaultClass::NotAllowed;
                             }
-                            cells.record(probe.key, observation);
+                            if observation.fault.is_some() && case.variant == BY_ADDRESS {
+                                // Cilium and others do not compare addresses of Pods with `ipBlock`, which the API permits.
+                                cells.record_untested(
+                                    probe.key,
+                                    "the policy engine does not match Pods by `ipBlock`",
+                                );
+                            } else {
+                                cells.record(probe.key, observation);
+                            }
                         }
                         Err(reason) => cells.record_untested(probe.key, &reason),
                     }
@@ -162,34 +203,49 @@ impl Policies<'_> {
                     ((next, Role::Pod), peer)
                 });
             }
-            probes.extend(pairs.into_iter().filter_map(|(from, to)| self.probe(fleet, case, from, to)));
+            probes.extend(pairs.into_iter().flat_map(|(from, to)| self.probe(fleet, case, from, to)));
         }
+        probes.retain(|probe| !self.excluded.contains(&pair(&probe.key, case.is_egress)));
         probes
     }
 
-    fn probe(&self, fleet: &Fleet, case: Case, from: (usize, Role), to: (usize, Role)) -> Option<Probe> {
+    fn probe(&self, fleet: &Fleet, case: Case, from: (usize, Role), to: (usize, Role)) -> Vec<Probe> {
         let member = |index: usize| fleet.members.get(index);
-        let (one, other) = (member(from.0)?, member(to.0)?);
-        let (asker, target) = (one.agent(from.1)?, other.agent(to.1)?);
-        let address: IpAddr = *target.addresses.first()?;
-        let source = asker.address_like(address)?;
-        let at = SocketAddr::new(address, self.port);
-        let expectation = match case.path {
-            Path::PolicyDeny => Expectation::Denied,
-            _ => Expectation::Agent { names: vec![target.name.clone()], source: None },
+        let (Some(one), Some(other)) = (member(from.0), member(to.0)) else { return Vec::new() };
+        let (Some(asker), Some(target)) = (one.agent(from.1), other.agent(to.1)) else { return Vec::new() };
+        let addresses = target.addresses.iter().copied();
+        let pairs = addresses.filter_map(|address| Some((asker.address_like(address)?, address)));
+        let probe = |(source, address): (IpAddr, IpAddr)| {
+            let at = SocketAddr::new(address, self.port);
+            let expectation = match case.path {
+                Path::PolicyDeny => Expectation::Denied,
+                _ => Expectation::Agent { names: [target.name.clone()].into(), source: None },
+            };
+            let variant = format!("{} {}", case.variant, family(address));
+            Probe {
+                key: CellKey {
+                    path: case.path,
+                    from: one.node.as_str().into(),
+                    to: other.node.as_str().into(),
+                    variant: variant.trim().into(),
+                },
+                asker: from,
+                ask: Ask::Who { to: at, transport: Transport::Tcp, tries: 1 },
+                expectation,
+                tried: tried(
+                    from.1,
+                    source,
+                    &format!("TCP {at}, up to {} s after the policy", EFFECT.as_secs()),
+                ),
+            }
         };
-        let variant = format!("{} {}", case.variant, family(address));
-        Some(Probe {
-            key: CellKey {
-                path: case.path,
-                from: one.node.as_str().into(),
-                to: other.node.as_str().into(),
-                variant: variant.trim().into(),
-            },
-            asker: from,
-            ask: Ask::Who { to: at, transport: Transport::Tcp, tries: 1 },
-            expectation,
-            tried: tried(from.1, source, &format!("TCP {at}, with the policy for {EFFECT:?}")),
-        })
+        pairs.map(probe).collect()
     }
+}
+
+/// Returns a key that is the same for all cases of a pair of nodes, a direction and a family.
+fn pair(key: &CellKey, is_egress: bool) -> CellKey {
+    let family = if key.variant.ends_with("IPv6") { "IPv6" } else { "" };
+    let variant = format!("{is_egress} {family}");
+    CellKey { path: Path::PolicyDeny, variant: variant.into(), ..key.clone() }
 }

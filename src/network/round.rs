@@ -5,6 +5,7 @@
 //! between the two nodes of a pair are shuffled once, and each round takes the next `k` distances.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
@@ -111,6 +112,8 @@ pub(super) struct Round<'t> {
     pub(super) number: usize,
     /// The port of all agents, and the host port of the peers.
     pub(super) ports: (u16, u16),
+    /// Names of the agents that are endpoints of the Services.
+    pub(super) endpoints: Arc<[String]>,
 }
 
 impl Round<'_> {
@@ -175,7 +178,7 @@ impl Round<'_> {
                     asker: from,
                     ask: Ask::Who { to: to_port, transport: *transport, tries: TRIES },
                     expectation: Expectation::Agent {
-                        names: vec![self.agent_name(to)],
+                        names: [self.agent_name(to)].into(),
                         source: keeps_source.then_some((from, to.0)),
                     },
                     tried: tried(from.1, source, &format!("{transport} {to_port}")),
@@ -250,50 +253,45 @@ impl Round<'_> {
     /// Host ports and node ports of another node.
     fn to_ports(&self, from: usize, to: usize, probes: &mut Vec<Probe>) {
         let (host, there) = ((from, Role::Host), (to, Role::Host));
-        let pods: Vec<String> =
-            (0..self.members.len()).map(|index| self.agent_name((index, Role::Pod))).collect();
+        let of = |names| Expectation::Agent { names, source: None };
         for (source, target, family) in self.families(host, there) {
-            let mut push = |path, port: u16, transport: Transport, names: Vec<String>, keeps_source: bool| {
+            let mut push = |path, port: u16, transport: Transport, expectation: Expectation| {
                 let at = SocketAddr::new(target, port);
                 probes.push(Probe {
                     key: self.key(path, from, &self.name(to), &format!("{transport} {family}")),
                     asker: host,
                     ask: Ask::Who { to: at, transport, tries: TRIES },
-                    expectation: Expectation::Agent { names, source: keeps_source.then_some((host, to)) },
+                    expectation,
                     tried: tried(Role::Host, source, &format!("{transport} {at}")),
                 });
             };
             if self.members.get(to).is_some_and(|member| member.agent(Role::Peer).is_some()) {
-                let peer = vec![self.agent_name((to, Role::Peer))];
-                push(Path::HostPort, self.ports.1, Transport::Tcp, peer.clone(), false);
-                push(Path::HostPort, self.ports.1, Transport::Udp, peer, false);
+                let peer: Arc<[String]> = [self.agent_name((to, Role::Peer))].into();
+                push(Path::HostPort, self.ports.1, Transport::Tcp, of(peer.clone()));
+                push(Path::HostPort, self.ports.1, Transport::Udp, of(peer));
             }
             let has_family =
                 |addresses: &[IpAddr]| addresses.iter().any(|one| one.is_ipv4() == target.is_ipv4());
             if let (addresses, Some(port)) = &self.targets.service
                 && has_family(addresses)
             {
-                push(Path::NodePort, *port, Transport::Tcp, pods.clone(), false);
+                push(Path::NodePort, *port, Transport::Tcp, of(self.endpoints.clone()));
             }
             if let (addresses, Some(port)) = &self.targets.local
                 && has_family(addresses)
                 && self.members.get(to).is_some_and(|member| member.agent(Role::Pod).is_some())
             {
-                push(
-                    Path::NodePortLocal,
-                    *port,
-                    Transport::Tcp,
-                    vec![self.agent_name((to, Role::Pod))],
-                    true,
-                );
+                let name = self.agent_name((to, Role::Pod));
+                let expectation =
+                    Expectation::LocalPort { name, all: self.endpoints.clone(), from: host, to };
+                push(Path::NodePortLocal, *port, Transport::Tcp, expectation);
             }
         }
     }
 
     fn to_services(&self, from: usize, probes: &mut Vec<Probe>) {
         let Some(member) = self.members.get(from) else { return };
-        let all: Vec<String> =
-            self.members.iter().filter_map(|member| Some(member.agent(Role::Pod)?.name.clone())).collect();
+        let all = &self.endpoints;
         let is_complete = all.len() <= ALL_ENDPOINTS;
         let per_endpoint =
             u16::try_from(all.len()).unwrap_or(u16::MAX).saturating_mul(CONNECTIONS_PER_ENDPOINT);
@@ -338,7 +336,7 @@ impl Round<'_> {
                 ),
                 asker: (from, Role::Pod),
                 ask: Ask::Who { to: at, transport: Transport::Tcp, tries: TRIES },
-                expectation: Expectation::Agent { names: vec![own.name.clone()], source: None },
+                expectation: Expectation::Agent { names: [own.name.clone()].into(), source: None },
                 tried: tried(
                     Role::Pod,
                     source,
@@ -390,18 +388,17 @@ impl Round<'_> {
     }
 
     /// Connections from each Pod to the Pod on the next node, which stay open.
-    pub(super) fn standing(&self, is_first: bool) -> Vec<Probe> {
+    pub(super) fn standing(&self) -> Vec<Probe> {
         let mut probes = Vec::new();
         for from in 0..self.members.len() {
             let Some(to) = self.schedule.partners(from, 0).first().copied() else { continue };
             for (source, target, family) in self.families((from, Role::Pod), (to, Role::Pod)) {
                 let at = SocketAddr::new(target, self.ports.0);
                 let key = series_key(0, from, to, target.is_ipv6());
-                let ask = if is_first { Ask::Stand { to: at, key } } else { Ask::Standing { key } };
                 probes.push(Probe {
                     key: self.key(Path::StandingConnection, from, &self.name(to), &format!("TCP {family}")),
                     asker: (from, Role::Pod),
-                    ask,
+                    ask: Ask::Stand { to: at, key },
                     expectation: Expectation::Open,
                     tried: tried(Role::Pod, source, &format!("TCP {at}, open since the start")),
                 });

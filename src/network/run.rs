@@ -18,10 +18,10 @@ use super::member::{Member, Role};
 use super::node_object::observed;
 use super::path::Path;
 use super::policy::Policies;
-use super::round::{ALL_PAIRS, Round, Schedule, Targets, rounds_to_cover};
+use super::round::{ALL_PAIRS, Round, Schedule, Targets, address_of, rounds_to_cover};
 use super::{counters, targets};
 use crate::kube_api::Cluster;
-use crate::kube_api::accessors::name;
+use crate::kube_api::accessors::{label, name};
 
 /// The time in which every kube-proxy must know the Services of the test.
 const SETTLEMENT: Duration = Duration::from_secs(20);
@@ -121,7 +121,7 @@ impl Test {
         deployment.prepare(first, &Role::ALL).await?;
         tokio::select! {
             result = self.deployed(cluster, deployment, &nodes, &names, say) => result,
-            () = deployment.keep_lease() => Err(DeploymentError::NoNodes),
+            lost = deployment.keep_lease() => Err(lost),
         }
     }
 
@@ -154,6 +154,7 @@ impl Test {
                 }
             }
         }
+        record_families(&members, &mut cells);
         let mut fleet = Fleet::new(members, BTreeMap::new());
         fleet.connect(cluster, &settings.namespace, settings.port).await;
         let mut targets = targets::targets(cluster, &services).await?;
@@ -176,16 +177,54 @@ impl Test {
             .all(|path| self.skip.contains(path))
     }
 
-    /// Returns the nodes to test. Windows nodes cannot run the agent.
+    /// Returns the nodes to test.
     async fn chosen(&self, cluster: &Cluster) -> std::result::Result<Vec<Node>, DeploymentError> {
         let mut nodes: Vec<Node> = cluster.objects(None, None).await?;
-        nodes.retain(|node| {
-            let system = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-            let is_linux = system.is_none_or(|system| system.operating_system != "windows");
-            is_linux && (self.nodes.is_empty() || self.nodes.iter().any(|wanted| wanted == name(node)))
-        });
+        nodes.retain(runs_agents);
+        if let Some(unknown) = self.nodes.iter().find(|wanted| nodes.iter().all(|node| name(node) != *wanted))
+        {
+            return Err(DeploymentError::UnknownNode(unknown.clone()));
+        }
+        nodes.retain(|node| self.nodes.is_empty() || self.nodes.iter().any(|wanted| wanted == name(node)));
         nodes.sort_by(|one, other| name(one).cmp(name(other)));
         Ok(nodes)
+    }
+}
+
+/// Whether a node can run the agents: not Windows, and not a node without a kubelet of its own (Virtual Kubelet, AWS Fargate), which
+/// starts no Pod that names its node.
+fn runs_agents(node: &Node) -> bool {
+    let system = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    let is_windows = system.is_some_and(|system| system.operating_system == "windows");
+    let is_virtual = label(node, "type") == Some("virtual-kubelet")
+        || label(node, "eks.amazonaws.com/compute-type") == Some("fargate");
+    !is_windows && !is_virtual
+}
+
+/// Records the address families that Pods of other nodes, or the ranges of the Node, have and an agent does not.
+fn record_families(members: &[Member], cells: &mut Cells) {
+    let agents = members.iter().filter_map(|member| member.agent(Role::Pod));
+    let everywhere: BTreeSet<bool> =
+        agents.flat_map(|agent| agent.addresses.iter().map(std::net::IpAddr::is_ipv4)).collect();
+    for member in members {
+        let Some(agent) = member.agent(Role::Pod) else { continue };
+        let mut wanted = everywhere.clone();
+        wanted.extend(member.pod_cidrs.iter().map(ipnetwork::IpNetwork::is_ipv4));
+        for is_v4 in wanted.into_iter().filter(|is_v4| address_of(agent, *is_v4).is_none()) {
+            let family = if is_v4 { "IPv4" } else { "IPv6" };
+            let key = CellKey {
+                path: Path::Agent,
+                from: member.node.as_str().into(),
+                to: "".into(),
+                variant: family.into(),
+            };
+            let observation = Observation {
+                tried: format!("Pod `{}`", agent.name),
+                seen: format!("the Pod has no {family} address"),
+                fault: Some(FaultClass::NotStarted),
+            };
+            cells.record(key, observation);
+        }
     }
 }
 
@@ -242,7 +281,7 @@ impl Running<'_> {
             if let (Some((cluster, namespace)), 1..) = (reconnect, round) {
                 self.fleet.connect(cluster, namespace, self.ports.0).await;
             }
-            self.round(round).await;
+            self.round(round, reconnect).await;
             if round == 0
                 && let Some(deployment) = deployment
             {
@@ -270,18 +309,30 @@ impl Running<'_> {
         }
     }
 
-    async fn round(&mut self, number: u32) {
+    async fn round(&mut self, number: u32, reconnect: Option<(&Cluster, &str)>) {
+        let agents = self.fleet.members.iter().filter_map(|member| member.agent(Role::Pod));
+        let endpoints = agents.map(|agent| agent.name.clone()).collect();
         let round = Round {
+            endpoints,
             members: &self.fleet.members,
             targets: &self.targets,
             schedule: &self.schedule,
             number: usize::try_from(number).unwrap_or_default(),
             ports: self.ports,
         };
-        let mut probes = round.standing(number == 0);
+        let mut probes = round.standing();
         probes.extend(round.probes());
         probes.retain(|probe| !self.test.skip.contains(&probe.key.path));
         let mut replies = self.fleet.ask(probes).await;
+        if let Some((cluster, namespace)) = reconnect {
+            // A connection through the API server can break without a fault of the network.
+            let unanswered = replies.take_unanswered();
+            if !unanswered.is_empty() {
+                self.fleet.connect(cluster, namespace, self.ports.0).await;
+                let Replies(again) = self.fleet.ask(unanswered).await;
+                replies.0.extend(again);
+            }
+        }
         if number == 0 {
             self.settle(&mut replies).await;
         }
@@ -298,8 +349,7 @@ impl Running<'_> {
                 return;
             }
             sleep(PAUSE).await;
-            let Replies(again) = self.fleet.ask(failed).await;
-            replies.0.extend(again);
+            replies.ask_again(&mut self.fleet, failed).await;
         }
     }
 
@@ -312,13 +362,14 @@ impl Running<'_> {
             return Ok(());
         }
         say("testing NetworkPolicies");
-        let policies = Policies { deployment, schedule: &self.schedule, port: self.ports.0 };
+        let excluded = BTreeSet::new();
+        let mut policies = Policies { deployment, schedule: &self.schedule, port: self.ports.0, excluded };
         policies.test(&mut self.fleet, &mut self.cells).await
     }
 
     fn has_new_failure(&self) -> bool {
         let baseline = self.test.baseline.as_ref();
-        self.cells.failed().any(|(key, _)| baseline.is_none_or(|baseline| !baseline.has_failed(key)))
+        self.cells.failed().any(|(key, cell)| baseline.is_none_or(|baseline| !baseline.has_failed(key, cell)))
     }
 
     fn result(self, rounds: u32, seconds: f64, started: OffsetDateTime) -> Result {

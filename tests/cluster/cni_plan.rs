@@ -109,7 +109,7 @@ impl Stage {
     }
 }
 
-fn object(api_version: &str, kind: &str, namespace: &str, name: &str, more: Value) -> Value {
+fn object(api_version: &str, kind: &str, namespace: &str, name: &str, more: &Value) -> Value {
     let mut object =
         json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name}});
     for (key, value) in more.as_object().expect("fields") {
@@ -140,15 +140,15 @@ async fn create_node(api: &Api, name: &str, is_control_plane: bool) {
     api.merge(&format!("/api/v1/nodes/{name}/status"), &status).await;
 }
 
-fn daemon_set(namespace: &str, name: &str, spec: Value) -> Value {
+fn daemon_set(namespace: &str, name: &str, spec: &Value) -> Value {
     let template = json!({"metadata": {"labels": {"app": name}}, "spec": spec});
     let spec = json!({"selector": {"matchLabels": {"app": name}}, "template": template});
-    object("apps/v1", "DaemonSet", namespace, name, json!({"spec": spec}))
+    object("apps/v1", "DaemonSet", namespace, name, &json!({"spec": spec}))
 }
 
 async fn create_agent(api: &Api) {
     let spec = json!({"hostNetwork": true, "containers": [{"name": "kube-flannel", "image": "example.com/flannel:1"}]});
-    let agent = daemon_set("kube-flannel", "kube-flannel-ds", spec);
+    let agent = daemon_set("kube-flannel", "kube-flannel-ds", &spec);
     let path = object_path(&agent);
     api.create(&agent).await;
     let status = json!({"desiredNumberScheduled": 5, "currentNumberScheduled": 5, "numberMisscheduled": 0, "numberReady": 5});
@@ -254,9 +254,8 @@ async fn plan_of_a_clean_cluster_has_every_node_in_order() {
     says(&text.err, &["0 findings block", "0 to accept", "1 note"]);
 }
 
-#[tokio::test]
-async fn every_obstacle_is_a_finding() {
-    let stage = Stage::start().await;
+/// Creates an object for each obstacle; returns the budget that permits no eviction.
+async fn obstacles(stage: &Stage) -> Value {
     let api = stage.api();
     stage.local_range(OLD_RANGE).await;
     let port = json!({"ports": [{"containerPort": 80, "hostPort": 8080}]});
@@ -266,14 +265,14 @@ async fn every_obstacle_is_a_finding() {
         "PodDisruptionBudget",
         "shop",
         "web",
-        json!({"spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}}}),
+        &json!({"spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}}}),
     );
     api.create(&budget).await;
     let status = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 3, "desiredHealthy": 3, "expectedPods": 3});
     api.merge(&format!("{}/status", object_path(&budget)), &json!({"status": status})).await;
     let policy =
         json!({"spec": {"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "192.0.2.4/32"}}]}]}});
-    api.create(&object("networking.k8s.io/v1", "NetworkPolicy", "shop", "web", policy)).await;
+    api.create(&object("networking.k8s.io/v1", "NetworkPolicy", "shop", "web", &policy)).await;
     api.merge(
         "/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel-ds",
         &json!({"metadata": {"labels": {"addon.kops.k8s.io/name": "networking.flannel"}}}),
@@ -286,10 +285,23 @@ async fn every_obstacle_is_a_finding() {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
     }]});
-    let mut configuration =
-        object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "x", "policies", webhook);
+    let mut configuration = object(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        "x",
+        "policies",
+        &webhook,
+    );
     configuration["metadata"] = json!({"name": "policies"});
     api.create(&configuration).await;
+    budget
+}
+
+#[tokio::test]
+async fn every_obstacle_is_a_finding() {
+    let stage = Stage::start().await;
+    let api = stage.api();
+    let budget = obstacles(&stage).await;
 
     let lost = stage.manifests("lost", NEW_RANGE, |agent, config| {
         agent["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "linux"});

@@ -114,7 +114,7 @@ const LADDER: &[(&str, &[&str])] = &[
     ),
     ("mirror", &["inventory", "session", "operation", "store", "kube_api", "certs", "registry", "words"]),
     ("network", &["agent", "kube_api", "words"]),
-    ("agent", &["nameserver"]),
+    ("agent", &["nameserver", "host"]),
     ("kops", &["wire"]),
     ("cni", &["network", "leftovers", "node_state", "inventory", "controlplane", "kube_api", "ip", "words"]),
     ("parity", &["inventory", "kube_api", "aws", "words"]),

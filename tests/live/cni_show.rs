@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::rig::cluster::{Cluster, ClusterOptions};
 use super::rig::image::AGENT;
+use super::rig::machine::Machine;
 use super::rig::pod_network::PodNetwork;
 use super::rig::real_node::RealNodes;
 use super::rig::run::{Run, run};
@@ -37,7 +38,11 @@ fn state(nodes: &RealNodes, node: usize) -> String {
         let output = command.args(parts).output().unwrap();
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
         let lines = shown.lines().filter(|line| !line.starts_with('#') && !line.contains("timer"));
-        text += &lines.map(|line| format!("{}\n", line.split(" [").next().unwrap())).collect::<String>();
+        for line in lines {
+            text += line.split(" [").next().unwrap();
+            text.push('
+');
+        }
     }
     text
 }
@@ -49,16 +54,8 @@ fn names(shown: &Value, node: usize) -> Vec<String> {
         .collect()
 }
 
-#[tokio::test]
-async fn leftovers_are_listed_by_name_and_nothing_is_changed() {
-    let cluster = Cluster::start(ClusterOptions::with_real_nodes(2)).await;
-    let nodes = cluster.start_real_nodes(PodNetwork::Bridge).await;
-    let sound = show(&cluster, "").expect(0);
-    assert!(sound.out.contains("nothing is left behind on 2 nodes"), "{}", sound.out);
-    assert!(sound.out.contains("10-rig.conflist") && sound.out.contains("bridge, portmap"), "{}", sound.out);
-
-    // Left behind on node-1, beside what users own.
-    let host = nodes[0].host();
+/// What plug-ins left behind, beside what users own.
+fn plant(host: &Machine) {
     for words in [
         "ip link add weave type bridge",
         "iptables -t nat -N FLANNEL-POSTRTG",
@@ -81,6 +78,17 @@ async fn leftovers_are_listed_by_name_and_nothing_is_changed() {
         .to_string(),
     )
     .unwrap();
+}
+
+#[tokio::test]
+async fn leftovers_are_listed_by_name_and_nothing_is_changed() {
+    let cluster = Cluster::start(ClusterOptions::with_real_nodes(2)).await;
+    let nodes = cluster.start_real_nodes(PodNetwork::Bridge).await;
+    let sound = show(&cluster, "").expect(0);
+    assert!(sound.out.contains("nothing is left behind on 2 nodes"), "{}", sound.out);
+    assert!(sound.out.contains("10-rig.conflist") && sound.out.contains("bridge, portmap"), "{}", sound.out);
+
+    plant(nodes[0].host());
     let metadata = json!({"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-type": "vxlan", "example.com/mine": "1"}}});
     cluster.api.merge("/api/v1/nodes/node-2", &metadata).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kube-system", "name": "weave-net"}});
@@ -113,6 +121,7 @@ async fn leftovers_are_listed_by_name_and_nothing_is_changed() {
     );
     assert!(!objects.contains("example.com/mine"), "{objects}");
 
+    let host = nodes[0].host();
     // The same file, but first: it wins, and its plug-in does not run.
     std::fs::rename(
         host.path("/etc/cni/net.d/10-weave.conflist"),

@@ -59,8 +59,8 @@ pub struct ShowArgs {
     kube: KubeArgs,
 }
 
-/// The time after which the kubelets end the Pods, whatever happens, in seconds.
-const LONGEST: u64 = 3600;
+/// The time after the start of the Pods after which the kubelets end them, whatever happens, in seconds.
+const AFTERWARDS: u64 = 900;
 /// The number of leftovers of a node that are printed in full.
 const IN_FULL: usize = 40;
 
@@ -99,7 +99,7 @@ impl ShowArgs {
             token: String::new(),
             port: 0,
             host_port: 0,
-            longest: LONGEST,
+            longest: self.patience.as_secs().saturating_add(AFTERWARDS),
         };
         let holder = format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), settings.run);
         let deployment = Deployment::new(cluster.clone(), settings, &holder);

@@ -31,14 +31,15 @@ pub async fn run(context: &Context, command: &NetworkCommand) -> Result<Outcome,
 
 /// Waits until a signal asks this process to end.
 pub(in crate::cli) async fn until_signal() {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
     else {
         return std::future::pending().await;
     };
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
     }
 }
 
@@ -53,6 +54,7 @@ pub(in crate::cli) fn failure(error: DeploymentError, namespace: &str) -> Failur
         DeploymentError::Busy { .. } => Failure::refused(error.to_string()).hint(format!(
             "wait until it has ended; or, if it does not run any more: `netsurgeon network clean --namespace {namespace} --force`"
         )),
+        DeploymentError::UnknownNode(_) => Failure::usage(error.to_string()).hint("`kubectl get nodes`"),
         DeploymentError::NoNodes => Failure::refused(error.to_string()).hint("check `--node`: `kubectl get nodes`"),
         DeploymentError::NotRemoved { .. } => Failure::refused(error.to_string())
             .hint(format!("later: `netsurgeon network clean --namespace {namespace}`")),

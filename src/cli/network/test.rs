@@ -123,6 +123,9 @@ pub struct TestArgs {
 /// The time after the end of the test after which the kubelets end the Pods, in seconds.
 const AFTERWARDS: u64 = 3600;
 
+/// The time that a round may take, in a cluster with many nodes.
+const LONG_ROUND: Duration = Duration::from_mins(1);
+
 /// Runs the command.
 pub(super) async fn run(context: &Context, args: &TestArgs) -> Result<Outcome, Failure> {
     if args.print_rbac {
@@ -159,8 +162,15 @@ pub(super) async fn run(context: &Context, args: &TestArgs) -> Result<Outcome, F
         }
         Some(Ok(result)) => {
             let outcome = report(context, args, &result, baseline.as_ref())?;
-            cleaned?;
-            Ok(outcome)
+            match (outcome, cleaned) {
+                // The findings are why the user runs the test.
+                (Outcome::Findings, Err(failure)) => {
+                    context.output.warn(&failure.to_string());
+                    failure.hints.iter().for_each(|hint| context.output.note(hint));
+                    Ok(outcome)
+                }
+                (outcome, cleaned) => cleaned.map(|()| outcome),
+            }
         }
     }
 }
@@ -180,8 +190,10 @@ fn report(
     result: &TestResult,
     baseline: Option<&Baseline>,
 ) -> Result<Outcome, Failure> {
-    let is_known = |key: &_| baseline.is_some_and(|baseline| baseline.has_failed(key));
-    let output = TestOutput::new(result, causes(result), &is_known);
+    let is_known = |key: &_, cell: &_| baseline.is_some_and(|baseline| baseline.has_failed(key, cell));
+    let skip = args.test(None).skip;
+    let vanished = baseline.map(|baseline| baseline.vanished(result, |path| skip.contains(&path)));
+    let output = TestOutput::new(result, causes(result), &is_known, vanished.unwrap_or_default());
     context.output.data(&output, |output_of| text(output_of, &output))?;
     for (path, write) in [(&args.svg, svg as fn(&TestResult) -> String), (&args.metrics, metrics_text)] {
         if let Some(path) = path {
@@ -198,7 +210,7 @@ fn report(
         let saved = serde_json::to_vec(result).map_err(|error| Failure::new(ExitKind::Bug, error))?;
         write_file(path, &saved, Readers::All)?;
     }
-    Ok(if output.new_failures > 0 { Outcome::Findings } else { Outcome::Done })
+    Ok(if output.has_findings() { Outcome::Findings } else { Outcome::Done })
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<Baseline, Failure> {
@@ -211,7 +223,8 @@ impl TestArgs {
     fn settings(&self) -> Settings {
         let mut random = rand::rng();
         let token: [u8; 16] = random.random();
-        let duration = self.duration.unwrap_or_else(|| self.interval.saturating_mul(self.rounds));
+        let duration =
+            self.duration.unwrap_or_else(|| self.interval.max(LONG_ROUND).saturating_mul(self.rounds));
         Settings {
             namespace: self.namespace.clone(),
             image: self.image.clone().unwrap_or_default(),
@@ -231,8 +244,12 @@ impl TestArgs {
         if !self.only.is_empty() {
             let only = named(&self.only);
             skip = Path::ALL.into_iter().filter(|path| !only.contains(path)).collect();
-            // A node without agents is always a finding.
-            skip.remove(&Path::Agent);
+        }
+        // An agent that does not start is always a finding, because its paths are not tested.
+        skip.remove(&Path::Agent);
+        let need_peer = [Path::PodToPodSameNode, Path::HostPort, Path::PolicyDeny, Path::PolicyAllow];
+        if need_peer.iter().any(|path| !skip.contains(path)) {
+            skip.remove(&Path::NewPod);
         }
         Test {
             nodes: self.node.clone(),

@@ -9,7 +9,7 @@ use crate::network::{Path, TestResult};
 use crate::words::{and_more, counted};
 
 /// The largest number of nodes of which the matrix is printed.
-const MATRIX: usize = 30;
+const MATRIX: usize = 20;
 /// The number of failed paths of one kind that are printed in full.
 const IN_FULL: usize = 4;
 /// The width of the output, in columns.
@@ -24,6 +24,10 @@ pub struct TestOutput<'r> {
     pub new_failures: usize,
     /// The number of failed paths that the baseline has, too.
     known_failures: usize,
+    /// Paths that passed in the baseline, and that this test could not test.
+    vanished: Vec<CellKey>,
+    /// Kinds of paths of which none could be tested.
+    untested: Vec<Path>,
     causes: Vec<Cause>,
     #[serde(skip)]
     known: std::collections::BTreeSet<&'r CellKey>,
@@ -31,16 +35,32 @@ pub struct TestOutput<'r> {
 
 impl<'r> TestOutput<'r> {
     /// Returns the output of a result. `is_known`: whether a failure is in the baseline.
-    pub fn new(result: &'r TestResult, causes: Vec<Cause>, is_known: &dyn Fn(&CellKey) -> bool) -> Self {
+    pub fn new(
+        result: &'r TestResult,
+        causes: Vec<Cause>,
+        is_known: &dyn Fn(&CellKey, &Cell) -> bool,
+        vanished: Vec<CellKey>,
+    ) -> Self {
         let failed = result.cells().filter(|(_, cell)| cell.verdict() == Verdict::Failed);
-        let (known, new): (Vec<_>, Vec<_>) = failed.map(|(key, _)| key).partition(|key| is_known(key));
+        let (known, new): (Vec<_>, Vec<_>) = failed.partition(|(key, cell)| is_known(key, cell));
+        let has_only_untested = |path: &Path| {
+            let mut cells = result.cells().filter(|(key, _)| key.path == *path).peekable();
+            cells.peek().is_some() && cells.all(|(_, cell)| cell.verdict() == Verdict::NotTested)
+        };
         Self {
+            vanished,
+            untested: Path::ALL.into_iter().filter(has_only_untested).collect(),
             result,
             new_failures: new.len(),
             known_failures: known.len(),
             causes,
-            known: known.into_iter().collect(),
+            known: known.into_iter().map(|(key, _)| key).collect(),
         }
+    }
+
+    /// Whether something failed that the baseline does not have, or could not be tested at all.
+    pub fn has_findings(&self) -> bool {
+        self.new_failures > 0 || !self.vanished.is_empty() || !self.untested.is_empty()
     }
 }
 
@@ -55,8 +75,34 @@ pub fn text(output: &Output, of: &TestOutput<'_>) -> String {
     if has_failed {
         parts.push(failures(output, of));
     }
+    parts.extend(gaps(output, of));
     parts.push(verdict(of));
     parts.join("\n")
+}
+
+/// What could not be tested.
+fn gaps(output: &Output, of: &TestOutput<'_>) -> Option<String> {
+    let mut lines = Vec::new();
+    for path in &of.untested {
+        let reason = of
+            .result
+            .cells()
+            .find(|(key, _)| key.path == *path)
+            .and_then(|(_, cell)| cell.not_tested.as_deref());
+        lines.push(format!("{path}: not tested: {}", reason.unwrap_or("no reason is known")));
+    }
+    if let Some(first) = of.vanished.first() {
+        let count = counted(of.vanished.len(), "path", "paths");
+        lines.push(format!(
+            "{count} passed in the baseline and could not be tested now, for example {} from {} to {}",
+            first.path, first.from, first.to
+        ));
+    }
+    let partly = of.result.cells().filter(|(_, cell)| cell.untested > 0 && cell.passed > 0).count();
+    if partly > 0 {
+        lines.push(format!("{} could not be tested in every round", counted(partly, "path", "paths")));
+    }
+    (!lines.is_empty()).then(|| output.paint(Tone::Careful, &lines.join("\n")) + "\n")
 }
 
 fn summary(output: &Output, of: &TestOutput<'_>) -> String {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::inventory::installer::Installer;
 use crate::inventory::network_plugins::{agent, wanted};
-use crate::kube_api::accessors::{name, subject};
+use crate::kube_api::accessors::{annotation, name, subject};
 use crate::kube_api::{Cluster, ClusterError, Collection};
 use crate::leftovers::{Condition, NodeFacts, ObjectFacts, Plugin, Unchecked};
 
@@ -63,6 +63,8 @@ pub struct ClusterFacts {
     pub objects: Vec<ObjectFacts>,
     /// What could not be read.
     pub unchecked: Vec<Unchecked>,
+    /// Whether k3s runs Flannel inside its own process, without a DaemonSet.
+    has_flannel_in_k3s: bool,
 }
 
 impl ClusterFacts {
@@ -72,6 +74,7 @@ impl ClusterFacts {
         let sets: Vec<DaemonSet> = cluster.objects(None, None).await?;
         let mut facts = Self {
             agents: sets.iter().filter_map(agents_of).collect(),
+            has_flannel_in_k3s: nodes.iter().any(is_k3s_with_flannel),
             nodes: nodes.iter().filter(|node| !is_windows(node)).map(node_facts).collect(),
             ..Self::default()
         };
@@ -114,7 +117,18 @@ impl ClusterFacts {
     /// Returns the plug-ins whose agents run.
     pub fn in_place(&self) -> BTreeSet<Plugin> {
         let running = self.agents.iter().filter(|set| set.wanted > 0);
-        running.filter_map(|set| Plugin::of_name(&set.plugin)).collect()
+        let mut plugins: BTreeSet<Plugin> = running.filter_map(|set| Plugin::of_name(&set.plugin)).collect();
+        if self.has_flannel_in_k3s {
+            plugins.insert(Plugin::Flannel);
+        }
+        plugins
+    }
+
+    /// Whether a Node is ready.
+    pub fn is_ready(&self, node: &str) -> bool {
+        let found = self.nodes.iter().find(|one| one.name == node);
+        found
+            .is_some_and(|node| node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True"))
     }
 
     /// Returns the Pod ranges of all Nodes.
@@ -133,6 +147,13 @@ fn agents_of(set: &DaemonSet) -> Option<AgentSet> {
         ready: set.status.as_ref().map_or(0, |status| status.number_ready),
         installer: Installer::of(set),
     })
+}
+
+/// k3s starts Flannel unless it is turned off (`--flannel-backend=none`); Flannel then writes its annotations.
+fn is_k3s_with_flannel(node: &Node) -> bool {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    let is_k3s = info.is_some_and(|info| info.kubelet_version.contains("+k3s"));
+    is_k3s && !annotation(node, "flannel.alpha.coreos.com/backend-type").is_empty()
 }
 
 fn is_windows(node: &Node) -> bool {

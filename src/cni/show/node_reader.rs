@@ -39,7 +39,7 @@ pub async fn node_states(
     deployment.prepare(first, &[Role::Reader]).await?;
     tokio::select! {
         read = read_all(cluster, deployment, nodes, patience, say) => read,
-        () = deployment.keep_lease() => Err(DeploymentError::NoNodes),
+        lost = deployment.keep_lease() => Err(lost),
     }
 }
 

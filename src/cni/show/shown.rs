@@ -1,6 +1,6 @@
 //! Puts together what the API and the nodes show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -53,11 +53,23 @@ pub struct Conflict {
     pub why: String,
 }
 
+/// What is not read without the permission to list Secrets.
+const SECRETS: &str = "Secret objects";
+
 impl Shown {
     /// Whether something is left behind, does not fit together, or could not be read.
     pub fn has_findings(&self) -> bool {
-        let is_open = |node: &NodeShown| node.unread.is_some() || !node.judgement.leftovers.is_empty();
-        !self.conflicts.is_empty() || !self.objects.is_empty() || self.nodes.iter().any(is_open)
+        let is_open = |node: &NodeShown| {
+            node.unread.is_some()
+                || !node.judgement.leftovers.is_empty()
+                || !node.judgement.unchecked.is_empty()
+        };
+        // The printed roles do not permit to list Secrets, on purpose.
+        let is_unread = |one: &Unchecked| one.subject != SECRETS;
+        !self.conflicts.is_empty()
+            || !self.objects.is_empty()
+            || self.nodes.iter().any(is_open)
+            || self.unchecked.iter().any(is_unread)
     }
 }
 
@@ -124,7 +136,11 @@ fn of_node(facts: &ClusterFacts, read: NodeRead) -> NodeShown {
 fn conflicts(facts: &ClusterFacts, context: &Context, nodes: &[NodeShown]) -> Vec<Conflict> {
     let mut found = Vec::new();
     let running: Vec<&AgentSet> = facts.agents.iter().filter(|set| set.wanted > 0).collect();
-    if running.len() > 1 {
+    // Some plug-ins belong together, for example Calico's policies with the network of Amazon VPC CNI: there is one configuration.
+    let winners: BTreeSet<&str> =
+        nodes.iter().filter_map(|node| Some(node.configuration.as_ref()?.file.as_str())).collect();
+    let has_one = winners.len() == 1 && nodes.iter().all(|node| node.other_configurations.is_empty());
+    if running.len() > 1 && !has_one {
         let sets: Vec<String> =
             running.iter().map(|set| format!("{} (`{}`)", set.plugin, set.daemon_set)).collect();
         found.push(Conflict {
@@ -136,6 +152,10 @@ fn conflicts(facts: &ClusterFacts, context: &Context, nodes: &[NodeShown]) -> Ve
     let mut by_winner: BTreeMap<(&str, &[String]), Vec<String>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.unread.is_none()) {
         let Some(first) = &node.configuration else {
+            // For example, k3s has its configuration in another folder.
+            if facts.is_ready(&node.node) {
+                continue;
+            }
             found.push(Conflict {
                 nodes: vec![node.node.clone()],
                 seen: "no network configuration in `/etc/cni/net.d`".to_string(),

@@ -40,9 +40,9 @@ fn resident() -> u64 {
 /// Runs rounds with so many nodes, prints what they cost, and asserts that every probe passed.
 async fn simulated(nodes: usize, rounds: u32) {
     let namespace = Namespace::create("scale");
-    let lines: Vec<String> =
+    let addresses: Vec<String> =
         (0..nodes).map(|node| format!("address add {}/32 dev lo", address(node))).collect();
-    namespace.ip(&lines);
+    namespace.ip(&addresses);
     // Answers of 24 probes of every agent may arrive at once.
     let (mut servers, mut links, mut members) = (Vec::new(), BTreeMap::new(), Vec::new());
     for node in 0..nodes {
