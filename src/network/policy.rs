@@ -50,7 +50,7 @@ impl Policies<'_> {
         let deny = Case { path: Path::PolicyDeny, variant: "ingress", is_egress: false };
         self.deployment.create_policy("deny", &json!({"policyTypes": ["Ingress"]})).await?;
         self.settle(fleet, deny, cells).await;
-        let is_enforced = self.is_enforced(cells, deny.variant);
+        let is_enforced = is_enforced(cells, deny.variant);
         let own_node = Case { path: Path::PolicyAllow, variant: "from the own node", is_egress: false };
         self.settle(fleet, own_node, cells).await;
         for (name, variant, rule) in self.rules(fleet) {
@@ -100,7 +100,7 @@ impl Policies<'_> {
         let deny = Case { path: Path::PolicyDeny, variant: "egress", is_egress: true };
         let allow = Case { path: Path::PolicyAllow, variant: "egress to Pods", is_egress: true };
         self.settle(fleet, deny, cells).await;
-        if self.is_enforced(cells, deny.variant) {
+        if is_enforced(cells, deny.variant) {
             let rule = json!({"to": [{"podSelector": {"matchLabels": {ROLE: Role::Pod.name()}}}]});
             let spec = json!({"policyTypes": ["Egress"], "egress": [rule]});
             self.deployment.create_policy("allow-egress", &spec).await?;
@@ -131,13 +131,6 @@ impl Policies<'_> {
             ("allow-port", "to a port", json!({"ports": [{"port": self.port, "protocol": "TCP"}]})),
             ("allow-block", BY_ADDRESS, json!({"from": blocks})),
         ]
-    }
-
-    /// Whether the policy that denies is enforced anywhere.
-    fn is_enforced(&self, cells: &Cells, variant: &str) -> bool {
-        let mut denied =
-            cells.iter().filter(|(key, _)| key.path == Path::PolicyDeny && key.variant.starts_with(variant));
-        denied.any(|(_, cell)| cell.passed > 0)
     }
 
     /// Probes until everything is as it must be, or the time is over. Records the last observations; returns whether they are right.
@@ -241,6 +234,13 @@ impl Policies<'_> {
         };
         pairs.map(probe).collect()
     }
+}
+
+/// Whether the policy that denies is enforced anywhere.
+fn is_enforced(cells: &Cells, variant: &str) -> bool {
+    let mut denied =
+        cells.iter().filter(|(key, _)| key.path == Path::PolicyDeny && key.variant.starts_with(variant));
+    denied.any(|(_, cell)| cell.passed > 0)
 }
 
 /// Returns a key that is the same for all cases of a pair of nodes, a direction and a family.

@@ -33,10 +33,10 @@ impl Stage {
         }
         api.create_namespace("shop").await;
         api.create_namespace("kube-flannel").await;
-        api.create(&object("v1", "ServiceAccount", "shop", "default", json!({}))).await;
+        api.create(&object("v1", "ServiceAccount", "shop", "default", &json!({}))).await;
         let conf = json!({"Network": OLD_RANGE, "Backend": {"Type": "vxlan"}}).to_string();
         let config = json!({"data": {"net-conf.json": conf}});
-        api.create(&object("v1", "ConfigMap", "kube-flannel", "kube-flannel-cfg", config)).await;
+        api.create(&object("v1", "ConfigMap", "kube-flannel", "kube-flannel-cfg", &config)).await;
         create_agent(api).await;
         stage.local_range("10.0.0.0/8").await;
         for (name, on) in [("web-1", "d"), ("web-2", "e")] {
@@ -70,7 +70,7 @@ impl Stage {
             "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: {range}\n"
         );
         let config =
-            object("v1", "ConfigMap", "kube-system", "kube-proxy", json!({"data": {"config.conf": conf}}));
+            object("v1", "ConfigMap", "kube-system", "kube-proxy", &json!({"data": {"config.conf": conf}}));
         self.api().apply(&config).await;
     }
 
@@ -168,7 +168,7 @@ async fn create_pod(api: &Api, name: &str, on: &str, more: &Value, annotations: 
         "Pod",
         "shop",
         name,
-        json!({"spec": {"nodeName": on, "containers": [container], "automountServiceAccountToken": false}}),
+        &json!({"spec": {"nodeName": on, "containers": [container], "automountServiceAccountToken": false}}),
     );
     pod["metadata"]["labels"] = json!({"app": "web"});
     pod["metadata"]["annotations"] = annotations.clone();
@@ -188,7 +188,7 @@ fn new_agent(range: &str) -> Value {
         "hostNetwork": true, "nodeSelector": {"netsurgeon.io/cni": "calico"}, "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "calico-node", "image": "example.com/node:1", "env": env}], "initContainers": [install],
     });
-    daemon_set("kube-system", "calico-node", spec)
+    daemon_set("kube-system", "calico-node", &spec)
 }
 
 fn new_config() -> Value {
@@ -198,7 +198,7 @@ fn new_config() -> Value {
         "ConfigMap",
         "kube-system",
         "calico-config",
-        json!({"data": {"veth_mtu": "0", "cni_network_config": conf}}),
+        &json!({"data": {"veth_mtu": "0", "cni_network_config": conf}}),
     )
 }
 
@@ -367,6 +367,6 @@ async fn wrong_options_and_manifests_are_refused() {
     assert!(!refused.err.contains("hush"), "{}", refused.err);
     let other = stage
         .workspace
-        .write("other.yaml", daemon_set("a", "b", json!({"containers": [{"name": "c"}]})).to_string());
+        .write("other.yaml", daemon_set("a", "b", &json!({"containers": [{"name": "c"}]})).to_string());
     says(&stage.plan(&format!("--to {}", other.display())).expect(1).err, &["no DaemonSet"]);
 }

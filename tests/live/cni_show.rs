@@ -40,8 +40,7 @@ fn state(nodes: &RealNodes, node: usize) -> String {
         let lines = shown.lines().filter(|line| !line.starts_with('#') && !line.contains("timer"));
         for line in lines {
             text += line.split(" [").next().unwrap();
-            text.push('
-');
+            text.push('\n');
         }
     }
     text
