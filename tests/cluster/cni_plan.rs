@@ -33,10 +33,10 @@ impl Stage {
         }
         api.create_namespace("shop").await;
         api.create_namespace("kube-flannel").await;
-        api.create(&object("v1", "ServiceAccount", "shop", "default", json!({}))).await;
+        api.create(&object("v1", "ServiceAccount", "shop", "default", &json!({}))).await;
         let conf = json!({"Network": OLD_RANGE, "Backend": {"Type": "vxlan"}}).to_string();
         let config = json!({"data": {"net-conf.json": conf}});
-        api.create(&object("v1", "ConfigMap", "kube-flannel", "kube-flannel-cfg", config)).await;
+        api.create(&object("v1", "ConfigMap", "kube-flannel", "kube-flannel-cfg", &config)).await;
         create_agent(api).await;
         stage.local_range("10.0.0.0/8").await;
         for (name, on) in [("web-1", "d"), ("web-2", "e")] {
@@ -70,7 +70,7 @@ impl Stage {
             "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: {range}\n"
         );
         let config =
-            object("v1", "ConfigMap", "kube-system", "kube-proxy", json!({"data": {"config.conf": conf}}));
+            object("v1", "ConfigMap", "kube-system", "kube-proxy", &json!({"data": {"config.conf": conf}}));
         self.api().apply(&config).await;
     }
 
@@ -109,7 +109,7 @@ impl Stage {
     }
 }
 
-fn object(api_version: &str, kind: &str, namespace: &str, name: &str, more: Value) -> Value {
+fn object(api_version: &str, kind: &str, namespace: &str, name: &str, more: &Value) -> Value {
     let mut object =
         json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name}});
     for (key, value) in more.as_object().expect("fields") {
@@ -140,15 +140,15 @@ async fn create_node(api: &Api, name: &str, is_control_plane: bool) {
     api.merge(&format!("/api/v1/nodes/{name}/status"), &status).await;
 }
 
-fn daemon_set(namespace: &str, name: &str, spec: Value) -> Value {
+fn daemon_set(namespace: &str, name: &str, spec: &Value) -> Value {
     let template = json!({"metadata": {"labels": {"app": name}}, "spec": spec});
     let spec = json!({"selector": {"matchLabels": {"app": name}}, "template": template});
-    object("apps/v1", "DaemonSet", namespace, name, json!({"spec": spec}))
+    object("apps/v1", "DaemonSet", namespace, name, &json!({"spec": spec}))
 }
 
 async fn create_agent(api: &Api) {
     let spec = json!({"hostNetwork": true, "containers": [{"name": "kube-flannel", "image": "example.com/flannel:1"}]});
-    let agent = daemon_set("kube-flannel", "kube-flannel-ds", spec);
+    let agent = daemon_set("kube-flannel", "kube-flannel-ds", &spec);
     let path = object_path(&agent);
     api.create(&agent).await;
     let status = json!({"desiredNumberScheduled": 5, "currentNumberScheduled": 5, "numberMisscheduled": 0, "numberReady": 5});
@@ -168,7 +168,7 @@ async fn create_pod(api: &Api, name: &str, on: &str, more: &Value, annotations: 
         "Pod",
         "shop",
         name,
-        json!({"spec": {"nodeName": on, "containers": [container], "automountServiceAccountToken": false}}),
+        &json!({"spec": {"nodeName": on, "containers": [container], "automountServiceAccountToken": false}}),
     );
     pod["metadata"]["labels"] = json!({"app": "web"});
     pod["metadata"]["annotations"] = annotations.clone();
@@ -188,7 +188,7 @@ fn new_agent(range: &str) -> Value {
         "hostNetwork": true, "nodeSelector": {"netsurgeon.io/cni": "calico"}, "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "calico-node", "image": "example.com/node:1", "env": env}], "initContainers": [install],
     });
-    daemon_set("kube-system", "calico-node", spec)
+    daemon_set("kube-system", "calico-node", &spec)
 }
 
 fn new_config() -> Value {
@@ -198,7 +198,7 @@ fn new_config() -> Value {
         "ConfigMap",
         "kube-system",
         "calico-config",
-        json!({"data": {"veth_mtu": "0", "cni_network_config": conf}}),
+        &json!({"data": {"veth_mtu": "0", "cni_network_config": conf}}),
     )
 }
 
@@ -254,9 +254,8 @@ async fn plan_of_a_clean_cluster_has_every_node_in_order() {
     says(&text.err, &["0 findings block", "0 to accept", "1 note"]);
 }
 
-#[tokio::test]
-async fn every_obstacle_is_a_finding() {
-    let stage = Stage::start().await;
+/// Creates one object for each obstacle. Returns the path of the budget.
+async fn create_obstacles(stage: &Stage) -> String {
     let api = stage.api();
     stage.local_range(OLD_RANGE).await;
     let port = json!({"ports": [{"containerPort": 80, "hostPort": 8080}]});
@@ -266,14 +265,14 @@ async fn every_obstacle_is_a_finding() {
         "PodDisruptionBudget",
         "shop",
         "web",
-        json!({"spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}}}),
+        &json!({"spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}}}),
     );
     api.create(&budget).await;
     let status = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 3, "desiredHealthy": 3, "expectedPods": 3});
     api.merge(&format!("{}/status", object_path(&budget)), &json!({"status": status})).await;
     let policy =
         json!({"spec": {"podSelector": {}, "ingress": [{"from": [{"ipBlock": {"cidr": "192.0.2.4/32"}}]}]}});
-    api.create(&object("networking.k8s.io/v1", "NetworkPolicy", "shop", "web", policy)).await;
+    api.create(&object("networking.k8s.io/v1", "NetworkPolicy", "shop", "web", &policy)).await;
     api.merge(
         "/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel-ds",
         &json!({"metadata": {"labels": {"addon.kops.k8s.io/name": "networking.flannel"}}}),
@@ -286,11 +285,22 @@ async fn every_obstacle_is_a_finding() {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
     }]});
-    let mut configuration =
-        object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "x", "policies", webhook);
+    let mut configuration = object(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        "x",
+        "policies",
+        &webhook,
+    );
     configuration["metadata"] = json!({"name": "policies"});
     api.create(&configuration).await;
+    object_path(&budget)
+}
 
+#[tokio::test]
+async fn every_obstacle_is_a_finding() {
+    let stage = Stage::start().await;
+    let budget = create_obstacles(&stage).await;
     let lost = stage.manifests("lost", NEW_RANGE, |agent, config| {
         agent["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "linux"});
         config["data"]["cni_network_config"] = json!(r#"{"plugins": [{"type": "calico"}]}"#);
@@ -333,7 +343,7 @@ async fn every_obstacle_is_a_finding() {
     assert_eq!(effects(&plan)["shared-range"], "blocks");
 
     // All that can be accepted is accepted, and the budget is repaired.
-    api.delete(&object_path(&budget)).await;
+    stage.api().delete(&budget).await;
     let accepted = "bandwidth,installer,network-policies,policy-addresses,pod-webhooks";
     let words = format!("--to {same} --accept {accepted}");
     says(&stage.plan(&words).expect(3).out, &["to accept", "shared-range"]);
@@ -355,6 +365,6 @@ async fn wrong_options_and_manifests_are_refused() {
     assert!(!refused.err.contains("hush"), "{}", refused.err);
     let other = stage
         .workspace
-        .write("other.yaml", daemon_set("a", "b", json!({"containers": [{"name": "c"}]})).to_string());
+        .write("other.yaml", daemon_set("a", "b", &json!({"containers": [{"name": "c"}]})).to_string());
     says(&stage.plan(&format!("--to {}", other.display())).expect(1).err, &["no DaemonSet"]);
 }
