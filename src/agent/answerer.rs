@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::Identity;
-use super::received::Received;
+use super::series_counts::SeriesCounts;
 
 /// The time for a request, and for each part of a transfer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const PART: usize = 32 << 10;
 /// What the connections of a server share.
 pub(super) struct Answerer {
     pub(super) identity: Identity,
-    pub(super) received: Arc<Mutex<Received>>,
+    pub(super) received: Arc<Mutex<SeriesCounts>>,
 }
 
 impl Answerer {

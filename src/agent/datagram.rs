@@ -5,7 +5,7 @@
 //! answer   "NSG1" | token (16) | key (8) | number (4) | source address (16, IPv4-mapped) | port (2) | length of the name (1) | name
 //! ```
 //!
-//! Numbers have the byte order of the network. An answer is shorter than any request, so nobody can use an agent to amplify traffic.
+//! Numbers have the byte order of the network. An answer is shorter than any request, so an agent does not amplify traffic.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,7 +1,7 @@
 //! Whether packets of the full size of the link arrive, and if not, which size does.
 //!
 //! The datagrams must not be fragmented, and their size does not depend on what the kernel has learned about the path
-//! (`IP_PMTUDISC_PROBE`, ip(7)), so each test is independent of earlier ones. The answers are small: a narrow way back belongs to
+//! (`IP_PMTUDISC_PROBE`, ip(7)), so each test is independent of earlier ones. The answers are small: a narrow return path belongs to
 //! the test in the other direction. TCP is no replacement, because it adapts its segments to most faults of this kind.
 
 use std::net::{IpAddr, SocketAddr};

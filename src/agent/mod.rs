@@ -19,11 +19,11 @@ mod facts;
 mod fault;
 mod full_size;
 mod link_mtu;
+mod open_connections;
 mod prober;
-mod received;
 mod seen;
+mod series_counts;
 mod server;
-mod standing;
 mod tcp;
 mod udp;
 

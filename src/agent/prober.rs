@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::ask::{Ask, Question, Transport};
-use super::standing::Connections;
+use super::open_connections::Connections;
 use super::tcp::micros;
 use super::{Facts, Fault, Identity, Reply, Seen, full_size, tcp, udp};
 use crate::nameserver::{RecordKind, Server};

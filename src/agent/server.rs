@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use super::Identity;
 use super::answerer::Answerer;
 use super::datagram::{Head, SHORTEST};
-use super::received::Received;
+use super::series_counts::SeriesCounts;
 
 /// The number of TCP connections at the same time.
 const MOST_CONNECTIONS: usize = 4096;
@@ -68,7 +68,7 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 /// Serves until the process ends.
 pub async fn serve(listening: Listening) -> io::Result<()> {
     let Listening { tcp, udp, identity } = listening;
-    let received = Arc::new(Mutex::new(Received::default()));
+    let received = Arc::new(Mutex::new(SeriesCounts::default()));
     let answerer = Arc::new(Answerer { identity: identity.clone(), received: received.clone() });
     tokio::try_join!(serve_tcp(tcp, answerer), serve_udp(udp, identity, received)).map(drop)
 }
@@ -90,7 +90,11 @@ async fn serve_tcp(listener: TcpListener, answerer: Arc<Answerer>) -> io::Result
     }
 }
 
-async fn serve_udp(socket: UdpSocket, identity: Identity, received: Arc<Mutex<Received>>) -> io::Result<()> {
+async fn serve_udp(
+    socket: UdpSocket,
+    identity: Identity,
+    received: Arc<Mutex<SeriesCounts>>,
+) -> io::Result<()> {
     let mut buffer = vec![0; LARGEST];
     loop {
         // Errors are those of earlier answers, for example that a client has closed its port.

@@ -107,7 +107,7 @@ pub(super) async fn echoes(identity: &Identity, to: SocketAddr, count: u16, key:
             Ok(Err(_)) => {}
             Err(_) => break,
         }
-        // Answers can still arrive twice, but nobody waits for that.
+        // Answers can still arrive twice, but that is no reason to wait.
         if answers.numbers.len() >= usize::from(count) {
             break;
         }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cell::{Cell, CellKey, FaultClass, Verdict};
 use super::path::Path;
+use super::result::Result;
 use super::round::ALL_PAIRS;
-use super::run::Result;
 
 /// The paths of an earlier result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,7 +77,7 @@ fn lasting(key: &CellKey) -> CellKey {
 #[cfg(test)]
 mod tests {
     use super::super::cell::Observation;
-    use super::super::run::PathResult;
+    use super::super::result::PathResult;
     use super::*;
 
     fn result(paths: &[(Path, Option<FaultClass>)]) -> Result {

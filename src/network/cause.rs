@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::cell::{Cell, CellKey, FaultClass, Verdict};
 use super::path::Path;
-use super::run::Result;
+use super::result::Result;
 
 /// Where the failures of one kind are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -193,7 +193,7 @@ fn source(path: Path, fault: FaultClass, pattern: &Pattern) -> Texts {
     let place = match pattern {
         Pattern::Everywhere | Pattern::Scattered => String::new(),
         Pattern::From { node } | Pattern::To { node } | Pattern::At { node } => {
-            format!(" (failures: {pattern}; look at `{node}` first)")
+            format!(" (failures: {pattern}; check `{node}` first)")
         }
     };
     texts(
@@ -274,7 +274,7 @@ fn condition(seen: &str) -> Texts {
 fn loss(fault: FaultClass) -> Texts {
     let way = match fault {
         FaultClass::LostThere => "on the way there: the receiver counted fewer datagrams than were sent",
-        FaultClass::LostBack => "on the way back: the receiver counted all datagrams",
+        FaultClass::LostBack => "on the return path: the receiver counted all datagrams",
         FaultClass::Silent => "in both directions, or nothing arrives at all",
         _ => "on the way there or back",
     };

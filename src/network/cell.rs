@@ -53,7 +53,7 @@ pub enum FaultClass {
     SourceOther,
     /// Some packets are lost on the way there.
     LostThere,
-    /// Some packets are lost on the way back.
+    /// Some packets are lost on the return path.
     LostBack,
     /// Some packets are lost; the direction is not known.
     Lost,

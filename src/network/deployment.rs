@@ -17,7 +17,7 @@ use crate::words::{brief, in_words};
 
 /// The number of requests at the same time.
 const AT_ONCE: usize = 16;
-/// The pause between two looks at the Pods.
+/// The pause between two lists of the Pods.
 const PAUSE: Duration = Duration::from_millis(300);
 /// The time after the last renewal during which no other test starts in the namespace.
 const LEASE_DURATION: Duration = Duration::from_secs(20);
@@ -313,7 +313,7 @@ impl Deployment {
         Ok(cleaned)
     }
 
-    /// Removes the objects of one run or of all runs, and waits until they are gone. Goes on after an error, until the time is over.
+    /// Removes the objects of one run or of all runs, and waits until they are gone. Continues after an error, until the time is over.
     async fn remove_objects(&self, run: Option<&str>) -> Result<Cleaned, DeploymentError> {
         let labels = run.map_or_else(selector, |run| format!("{},{RUN}={run}", selector()));
         let (mut cleaned, started) = (Cleaned::default(), Instant::now());

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::cell::{FaultClass, Observation};
 use super::member::{Member, Role};
-use super::round::address_of;
 use crate::agent::{Fault, Seen};
 
 /// The longest gap of a connection that stays open, in milliseconds: two retransmissions of a lost segment (RFC 6298, section 2).
@@ -167,7 +166,7 @@ fn foreign_source(
     let is_in_range = |member: &Member| member.pod_cidrs.iter().any(|range| range.contains(address));
     // Many plug-ins do not use the ranges of the Nodes. The bridge or tunnel of a node has an address beside those of its Pods.
     let is_near = |member: &Member| {
-        let pod = member.agent(Role::Pod).and_then(|pod| address_of(pod, address.is_ipv4()));
+        let pod = member.agent(Role::Pod).and_then(|pod| pod.address_of(address.is_ipv4()));
         matches!((pod, address), (Some(IpAddr::V4(pod)), IpAddr::V4(seen)) if pod.octets().first_chunk::<3>() == seen.octets().first_chunk())
     };
     Some(if is_of_node(sender) {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::cause::{Cause, causes};
 use super::cell::Verdict;
-use super::run::Result;
+use super::result::Result;
 
 /// Returns the content of the file. Paths that are not new, according to `is_known`, are skipped tests.
 pub fn file(result: &Result, is_known: impl Fn(&super::cell::CellKey, &super::cell::Cell) -> bool) -> String {

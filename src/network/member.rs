@@ -45,9 +45,14 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// Returns the first address of a family.
+    pub fn address_of(&self, is_v4: bool) -> Option<IpAddr> {
+        self.addresses.iter().copied().find(|address| address.is_ipv4() == is_v4)
+    }
+
     /// Returns the first address of the family of another one.
     pub fn address_like(&self, other: IpAddr) -> Option<IpAddr> {
-        self.addresses.iter().copied().find(|address| address.is_ipv4() == other.is_ipv4())
+        self.address_of(other.is_ipv4())
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::cell::Verdict;
 use super::path::Path;
-use super::run::Result;
+use super::result::Result;
 
 /// Returns the text of the metrics (text format 0.0.4).
 pub fn text(result: &Result) -> String {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::cell::Verdict;
 use super::junit::escape;
 use super::path::Path;
-use super::run::Result;
+use super::result::Result;
 
 /// The largest width of a cell, in pixels.
 const LARGEST: usize = 22;

@@ -13,7 +13,7 @@ use rand::seq::SliceRandom as _;
 
 use super::cell::CellKey;
 use super::expectation::Expectation;
-use super::member::{Agent, Member, Role};
+use super::member::{Member, Role};
 use super::path::Path;
 use crate::agent::{Ask, Transport, Way};
 
@@ -422,11 +422,6 @@ pub(super) fn family(address: IpAddr) -> &'static str {
 pub(super) fn tried(role: Role, source: IpAddr, what: &str) -> String {
     let whose = if role == Role::Host { "node" } else { "Pod" };
     format!("{whose} {source} → {what}")
-}
-
-/// Returns the address of an agent in a family.
-pub(super) fn address_of(agent: &Agent, is_v4: bool) -> Option<IpAddr> {
-    agent.addresses.iter().copied().find(|address| address.is_ipv4() == is_v4)
 }
 
 #[cfg(test)]

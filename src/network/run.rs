@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, sleep};
 
 use super::baseline::Baseline;
-use super::cell::{Cell, CellKey, Cells, FaultClass, Observation, Verdict};
+use super::cell::{CellKey, Cells, FaultClass, Observation};
 use super::deployment::{Deployment, DeploymentError, Started};
 use super::fleet::{Fleet, Replies};
 use super::link::AgentLink;
@@ -18,7 +17,8 @@ use super::member::{Member, Role};
 use super::node_object::observed;
 use super::path::Path;
 use super::policy::Policies;
-use super::round::{ALL_PAIRS, Round, Schedule, Targets, address_of, rounds_to_cover};
+use super::result::{PathResult, Result};
+use super::round::{ALL_PAIRS, Round, Schedule, Targets, rounds_to_cover};
 use super::{counters, targets};
 use crate::kube_api::Cluster;
 use crate::kube_api::accessors::{label, name};
@@ -43,7 +43,7 @@ pub struct Test {
     pub duration: Option<Duration>,
     /// The pause between the starts of two rounds.
     pub interval: Duration,
-    /// Whether rounds go on after a failure that the baseline does not have.
+    /// Whether rounds continue after a failure that the baseline does not have.
     pub keep_going: bool,
     /// In a cluster with more than 50 nodes: how many other nodes each node asks in a round.
     pub peers: usize,
@@ -55,45 +55,6 @@ pub struct Test {
     pub name_servers: Vec<std::net::IpAddr>,
     /// An earlier result.
     pub baseline: Option<Baseline>,
-}
-
-/// The result of a test.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Result {
-    /// The version of the format.
-    pub version: u8,
-    /// When the test started, in the form of RFC 3339.
-    pub started: String,
-    /// How long the rounds took, in seconds.
-    pub seconds: f64,
-    /// The nodes, in the order of the matrix.
-    pub nodes: Vec<String>,
-    /// The number of rounds.
-    pub rounds: u32,
-    /// The number of rounds after which every pair of nodes was asked.
-    pub rounds_to_cover: usize,
-    /// All paths.
-    pub paths: Vec<PathResult>,
-}
-
-/// What the test knows about one path.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PathResult {
-    /// The path.
-    #[serde(flatten)]
-    pub key: CellKey,
-    /// The verdict over all rounds.
-    pub verdict: Verdict,
-    /// What was seen.
-    #[serde(flatten)]
-    pub cell: Cell,
-}
-
-impl Result {
-    /// Returns all paths with what is known about them.
-    pub fn cells(&self) -> impl Iterator<Item = (&CellKey, &Cell)> {
-        self.paths.iter().map(|path| (&path.key, &path.cell))
-    }
 }
 
 /// The state of a running test.
@@ -210,7 +171,7 @@ fn record_families(members: &[Member], cells: &mut Cells) {
         let Some(agent) = member.agent(Role::Pod) else { continue };
         let mut wanted = everywhere.clone();
         wanted.extend(member.pod_cidrs.iter().map(ipnetwork::IpNetwork::is_ipv4));
-        for is_v4 in wanted.into_iter().filter(|is_v4| address_of(agent, *is_v4).is_none()) {
+        for is_v4 in wanted.into_iter().filter(|is_v4| agent.address_of(*is_v4).is_none()) {
             let family = if is_v4 { "IPv4" } else { "IPv6" };
             let key = CellKey {
                 path: Path::Agent,

@@ -9,7 +9,7 @@ const MOST_NUMBERS: u32 = 10_000;
 
 /// The datagrams of the latest series.
 #[derive(Debug, Default)]
-pub(super) struct Received {
+pub(super) struct SeriesCounts {
     series: std::collections::HashMap<u64, Series>,
     order: VecDeque<u64>,
 }
@@ -20,7 +20,7 @@ struct Series {
     duplicates: u16,
 }
 
-impl Received {
+impl SeriesCounts {
     /// Records a datagram. Datagrams of the series 0 are not recorded.
     pub(super) fn record(&mut self, key: u64, number: u32) {
         if key == 0 || number >= MOST_NUMBERS {
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn series_are_counted_and_bounded() {
-        let mut received = Received::default();
+        let mut received = SeriesCounts::default();
         for number in [0, 1, 1, 2] {
             received.record(5, number);
         }

@@ -1,0 +1,44 @@
+//! The result of a test: what `-o json`, `--save` and the pages show.
+
+use serde::{Deserialize, Serialize};
+
+use super::cell::{Cell, CellKey, Verdict};
+
+/// The result of a test.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Result {
+    /// The version of the format.
+    pub version: u8,
+    /// When the test started, in the form of RFC 3339.
+    pub started: String,
+    /// How long the rounds took, in seconds.
+    pub seconds: f64,
+    /// The nodes, in the order of the matrix.
+    pub nodes: Vec<String>,
+    /// The number of rounds.
+    pub rounds: u32,
+    /// The number of rounds after which every pair of nodes was asked.
+    pub rounds_to_cover: usize,
+    /// All paths.
+    pub paths: Vec<PathResult>,
+}
+
+/// What the test knows about one path.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PathResult {
+    /// The path.
+    #[serde(flatten)]
+    pub key: CellKey,
+    /// The verdict over all rounds.
+    pub verdict: Verdict,
+    /// What was seen.
+    #[serde(flatten)]
+    pub cell: Cell,
+}
+
+impl Result {
+    /// Returns all paths with what is known about them.
+    pub fn cells(&self) -> impl Iterator<Item = (&CellKey, &Cell)> {
+        self.paths.iter().map(|path| (&path.key, &path.cell))
+    }
+}
