@@ -141,7 +141,7 @@ fn reads(stage: &Stage) -> Vec<String> {
         "network clean".to_owned(),
         "cni show --image example.com/a:1 --patience 1s".to_owned(),
         "cni show --without-nodes".to_owned(),
-        "agent probe --name a --port 1 --token not-a-token".to_owned(),
+        "agent probe --name a --port 1 --token 00112233445566778899aabbccddeeff".to_owned(),
         "agent node-state".to_owned(),
         "agent run-in-root --root /nonexistent /bin/true".to_owned(),
         format!("certs show {pki} --server {server}"),
