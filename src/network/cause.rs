@@ -145,6 +145,7 @@ fn likely(path: Path, fault: FaultClass, pattern: &Pattern, seen: &str, failed: 
             texts("large packets do not arrive: see `full-size`", "repair the MTU first, then test again")
         }
         (Path::Loss, FaultClass::Duplicate) | (_, FaultClass::WrongServer) => duplicate(path),
+        (Path::PodToPod | Path::PodToPodSameNode | Path::NodeToPod, FaultClass::Refused) => duplicate(path),
         (Path::Loss, _) => loss(fault),
         (Path::PolicyDeny, FaultClass::NotDenied) => texts(
             "no component enforces NetworkPolicies: the network plug-in has no policy engine (Flannel alone has none), or its agent \
@@ -290,7 +291,7 @@ fn duplicate(path: Path) -> Texts {
         return host_port(FaultClass::WrongServer);
     }
     texts(
-        "two Pods or nodes have one address, or an old rule redirects the address: another agent answers",
+        "two Pods or hosts have one address, or an old rule redirects the address: something else answers for it",
         "compare the addresses: `kubectl get pods -A -o wide`, and on both nodes `ip neigh`; look for the bridge and the leases of an \
          earlier network plug-in",
     )

@@ -127,6 +127,7 @@ impl Cluster {
     /// Starts real nodes with a Pod network: one for each of [`Cluster::nodes`]. Waits until they are ready.
     pub async fn start_real_nodes(&self, network: PodNetwork) -> RealNodes {
         assert_eq!(self.era(), Era::Objects, "kubelet has the version of these API servers");
+        allow_watches();
         let scheduler = self.start_scheduler();
         let starts = (0..self.nodes.len()).map(|number| self.start_real_node(number, network));
         let nodes = join_all(starts).await;
@@ -295,6 +296,18 @@ impl Cluster {
             "--secure-port=0".to_owned(),
         ];
         Process::start("kube-scheduler", &kubelet(), &arguments, &self.directory().join("kube-scheduler.log"))
+    }
+}
+
+/// Raises the number of inotify instances that root may have on this machine, if it is lower: a node needs about twelve, the default of
+/// 128 is for the whole machine, and without one a kubelet never becomes ready. It is a limit, so raising it harms no program.
+fn allow_watches() {
+    const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
+    const ENOUGH: u32 = 1024;
+    let limit = std::fs::read_to_string(LIMIT).expect("the kernel has inotify");
+    if limit.trim().parse::<u32>().is_ok_and(|limit| limit < ENOUGH) {
+        let raised = std::fs::write(LIMIT, ENOUGH.to_string());
+        raised.unwrap_or_else(|error| panic!("{LIMIT} is {}: {error}; set it to {ENOUGH}", limit.trim()));
     }
 }
 

@@ -27,7 +27,7 @@ async fn killed_test_leaves_nothing_after_clean_or_the_next_test() {
             assert_eq!(cleaned["removed"]["Pod"], 6);
             assert_eq!(cleaned["has_removed_namespace"], true);
             let again = world.netsurgeon("network clean").expect(0);
-            assert!(again.out.contains("no network test"), "{}", again.out);
+            assert!(again.out.contains("nothing is left behind"), "{}", again.out);
         } else {
             // It waits until the Lease of the killed test has expired.
             world.netsurgeon("network test --only pod-to-pod").expect(0);
