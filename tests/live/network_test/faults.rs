@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-use super::super::rig::namespace::Namespace;
 use super::*;
 
 /// All paths except policies, which take half a minute if nothing enforces them.
@@ -162,8 +161,6 @@ async fn faults_of_routes_and_services_are_found() {
     explains(&found, "pod-to-service", &["clusterCIDR"]);
     world.restart_proxy(0, "10.244.0.0/16").await;
 
-    used_twice(&world);
-
     let condition = json!({
         "type": "NetworkUnavailable", "status": "True", "reason": "CalicoIsDown", "message": "Calico is shutting down",
         "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -173,30 +170,6 @@ async fn faults_of_routes_and_services_are_found() {
     let found = world.test(QUICK);
     has(&only(&found, &["node-object"]), "node-object node-2", &["CalicoIsDown"]);
     explains(&found, "node-object", &["kubectl patch node"]);
-}
-
-/// Another host has the next address of node-2, and node-2 has learned its hardware address.
-fn used_twice(world: &World) {
-    let last = world.nodes[1].host().path("/var/lib/cni/networks/rig/last_reserved_ip.0");
-    let last: std::net::Ipv4Addr = std::fs::read_to_string(last).unwrap().trim().parse().unwrap();
-    let next = std::net::Ipv4Addr::from(u32::from(last) + 1).to_string();
-    let ghost = Namespace::create("ghost");
-    world.nodes[1].namespace().ip(&[
-        format!("link add ghost0 type veth peer name eth0 address 02:00:00:00:00:07 netns {}", ghost.path()),
-        "link set ghost0 master cni0 up".to_owned(),
-        format!("neigh replace {next} lladdr 02:00:00:00:00:07 dev cni0 nud permanent"),
-    ]);
-    ghost.ip(&[
-        "link set eth0 up".to_owned(),
-        format!("address add {next}/24 dev eth0"),
-        "route add default via 10.244.2.1".to_owned(),
-    ]);
-    let found = world.test("--only pod-to-pod,node-to-pod");
-    has(&failures(&found), "pod-to-pod node-1 node-2 TCP refused", &[]);
-    explains(&found, "pod-to-pod", &["two Pods or hosts have one address"]);
-    world.nodes[1]
-        .namespace()
-        .ip(&["link delete ghost0".to_owned(), format!("neigh delete {next} dev cni0")]);
 }
 
 #[tokio::test]

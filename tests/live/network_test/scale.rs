@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
 
+use netsurgeon::network::cell::{Cell, CellKey};
 use netsurgeon::network::{Agent, AgentLink, Member, Path, Role, Test, rounds_to_cover, simulate};
 use tokio::process::Child;
 
@@ -37,7 +38,8 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
 }
 
-/// Runs rounds with so many nodes, prints what they cost, and asserts that every probe passed.
+/// Runs rounds with so many nodes, prints what they cost, and asserts that every probe passed. Only datagrams may be lost: all agents
+/// share the processors of one machine, on which other tests run, so queues of the kernel overflow.
 async fn simulated(nodes: usize, rounds: u32) {
     let namespace = Namespace::create("scale");
     let addresses: Vec<String> =
@@ -93,7 +95,9 @@ async fn simulated(nodes: usize, rounds: u32) {
         rounds_to_cover(nodes, 20),
     );
     assert_eq!(result.rounds_to_cover, rounds_to_cover(nodes, 20));
-    let failed: Vec<_> = result.cells().filter(|(_, cell)| cell.failed > 0 || cell.passed == 0).collect();
+    let is_wrong =
+        |key: &CellKey, cell: &Cell| key.path != Path::Loss && (cell.failed > 0 || cell.passed == 0);
+    let failed: Vec<_> = result.cells().filter(|(key, cell)| is_wrong(key, cell)).collect();
     assert!(failed.is_empty(), "{:#?}", failed.iter().take(5).collect::<Vec<_>>());
 }
 
