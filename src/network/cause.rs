@@ -144,8 +144,9 @@ fn likely(path: Path, fault: FaultClass, pattern: &Pattern, seen: &str, failed: 
         (Path::Transfer, FaultClass::Silent | FaultClass::Broken) if failed.contains(&Path::FullSize) => {
             texts("large packets do not arrive: see `full-size`", "repair the MTU first, then test again")
         }
-        (Path::Loss, FaultClass::Duplicate) | (_, FaultClass::WrongServer) => duplicate(path),
-        (Path::PodToPod | Path::PodToPodSameNode | Path::NodeToPod, FaultClass::Refused) => duplicate(path),
+        (Path::Loss, FaultClass::Duplicate)
+        | (_, FaultClass::WrongServer)
+        | (Path::PodToPod | Path::PodToPodSameNode | Path::NodeToPod, FaultClass::Refused) => duplicate(path),
         (Path::Loss, _) => loss(fault),
         (Path::PolicyDeny, FaultClass::NotDenied) => texts(
             "no component enforces NetworkPolicies: the network plug-in has no policy engine (Flannel alone has none), or its agent \
