@@ -99,6 +99,24 @@ pub fn titled(title: &str, back: bool) -> String {
     if back { format!("back: {title}") } else { title.to_string() }
 }
 
+/// Escapes a text for XML, and replaces control characters. Of the characters below U+0020, XML 1.0 allows only tab, line feed and
+/// carriage return (section 2.2).
+pub fn xml_escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\t' | '\n' | '\r' => escaped.push(letter),
+            control if control.is_control() => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::member::{Agent, Role};
 use super::objects::{COMPONENT, CREATED, KINDS, LEASE, RUN, Settings, selector};
-use crate::kube_api::accessors::{annotation, has_condition, label, name};
+use crate::kube_api::accessors::{annotation, label, name};
 use crate::kube_api::{Cluster, ClusterError, Collection, Lease, LeaseState, MANAGED_BY, ObjectRef};
 use crate::words::{brief, in_words};
 
@@ -429,9 +429,4 @@ fn waiting(pod: &Pod) -> Option<String> {
     });
     let own = status.message.clone().or_else(|| status.reason.clone());
     own.or_else(|| of_containers.into_iter().next_back())
-}
-
-/// Returns whether a Node reports that it is ready.
-pub(super) fn is_ready(node: &k8s_openapi::api::core::v1::Node) -> bool {
-    has_condition(node, "Ready")
 }

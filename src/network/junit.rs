@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::cause::{Cause, causes};
 use super::cell::Verdict;
 use super::result::Result;
+use crate::words::xml_escaped as escape;
 
 /// Returns the content of the file. Paths that are not new, according to `is_known`, are skipped tests.
 pub fn file(result: &Result, is_known: impl Fn(&super::cell::CellKey, &super::cell::Cell) -> bool) -> String {
@@ -57,20 +58,4 @@ remedy: {remedy}</failure>",
     }
     text.push_str("</testsuite>\n");
     text
-}
-
-/// Escapes a text for XML, and replaces control characters.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            control if control.is_control() => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }

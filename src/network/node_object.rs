@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::cell::{CellKey, Cells, FaultClass, Observation};
 use super::path::Path;
+use crate::kube_api::accessors::has_condition;
 
 /// The condition of a node whose network is not configured, which network plug-ins and route controllers set
 /// (`NodeNetworkUnavailable`, k8s.io/api/core/v1, v0.37.2).
@@ -24,7 +25,7 @@ pub(super) fn observed(node: &Node, name: &str, cells: &mut Cells) {
         let text = condition.message.as_deref().unwrap_or_default();
         found.push(format!("the condition `{UNAVAILABLE}` is True, reason `{reason}`: {text}"));
     }
-    if !super::deployment::is_ready(node) {
+    if !has_condition(node, "Ready") {
         found.push("the Node is not ready".to_string());
     }
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());

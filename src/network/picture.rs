@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::cell::Verdict;
-use super::junit::escape;
 use super::path::Path;
 use super::result::Result;
+use crate::words::xml_escaped as escape;
 
 /// The largest width of a cell, in pixels.
 const LARGEST: usize = 22;

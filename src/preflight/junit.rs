@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use super::{CheckResult, Verdict};
+use crate::words::xml_escaped as escape;
 
 /// Returns the content of the XML file. `strict`: whether warnings are failures.
 pub fn file(suite: &str, checks: &[CheckResult], strict: bool) -> String {
@@ -36,24 +37,6 @@ pub fn file(suite: &str, checks: &[CheckResult], strict: bool) -> String {
     }
     text.push_str("</testsuite>\n");
     text
-}
-
-/// Escapes a text, and replaces control characters. Of the characters below U+0020, XML 1.0 allows only tab, line feed and
-/// carriage return (section 2.2).
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\t' | '\n' | '\r' => escaped.push(letter),
-            control if control.is_control() => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use clap::Args;
 use rand::Rng as _;
 
 use crate::cli::api::KubeArgs;
-use crate::cli::network::{failure, roles, time, until_signal};
+use crate::cli::network::{and_clean, roles, time};
 use crate::cli::output::{Output, Tone, table};
 use crate::cli::{Context, Outcome};
 use crate::cni::show::{ClusterFacts, NodeRead, NodeShown, Shown, node_states, shown};
 use crate::leftovers::Leftover;
 use crate::network::objects::{READER_NAMESPACE, reader_rbac};
-use crate::network::{Deployment, DeploymentError, Settings};
-use crate::session::{ExitKind, Failure};
+use crate::network::{Deployment, Settings};
+use crate::session::Failure;
 use crate::words::counted;
 
 /// Show which network plug-in is in place, and what others left behind
@@ -104,22 +104,9 @@ impl ShowArgs {
         let holder = format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), settings.run);
         let deployment = Deployment::new(cluster.clone(), settings, &holder);
         let say = |text: &str| context.output.progress(text);
-        let read = tokio::select! {
-            read = node_states(cluster, &deployment, nodes, self.patience, &say) => Some(read),
-            () = until_signal() => None,
-        };
-        let cleaned = match &read {
-            Some(Err(DeploymentError::Busy { .. } | DeploymentError::NoNodes)) => Ok(()),
-            _ => deployment.clean().await.map(drop).map_err(|error| failure(error, &self.namespace)),
-        };
-        let Some(read) = read else {
-            cleaned?;
-            return Err(Failure::of(ExitKind::Paused, "stopped by a signal; the Pods were removed")
-                .hint("run the command again"));
-        };
-        let read = read.map_err(|error| failure(error, &self.namespace))?;
-        cleaned?;
-        Ok(read)
+        let work = node_states(cluster, &deployment, nodes, self.patience, &say);
+        let (reads, cleaned) = and_clean(context, &deployment, work).await?;
+        cleaned.map(|()| reads)
     }
 }
 

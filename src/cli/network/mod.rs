@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, Outcome};
-use crate::network::DeploymentError;
+use crate::network::{Deployment, DeploymentError};
 use crate::session::gates::until::duration_of;
 use crate::session::{ExitKind, Failure};
 
@@ -43,8 +43,43 @@ pub(in crate::cli) async fn until_signal() {
     }
 }
 
+/// Does work with Pods of netsurgeon until it ends or a signal arrives, and removes the Pods in every case. Returns the result of the work
+/// and how the removal ended; if the work failed or was stopped, its failure.
+pub(in crate::cli) async fn and_clean<T>(
+    context: &Context,
+    deployment: &Deployment,
+    work: impl Future<Output = Result<T, DeploymentError>>,
+) -> Result<(T, Result<(), Failure>), Failure> {
+    let namespace = &deployment.settings().namespace;
+    let done = tokio::select! {
+        done = work => Some(done),
+        () = until_signal() => None,
+    };
+    context.output.progress("removing the Pods");
+    let cleaned = tokio::select! {
+        cleaned = deployment.clean() => cleaned.map(drop).map_err(|error| failure(error, namespace)),
+        () = until_signal() => Err(Failure::refused("stopped before everything was removed")
+            .hint(format!("remove the rest: `netsurgeon network clean --namespace {namespace} --force`"))),
+    };
+    match done {
+        None => {
+            cleaned?;
+            Err(Failure::of(ExitKind::Paused, "stopped by a signal; everything was removed")
+                .hint("run the command again"))
+        }
+        // The first failure is the interesting one.
+        Some(Err(error)) => {
+            if let Err(second) = cleaned {
+                context.output.warn(&second.to_string());
+            }
+            Err(failure(error, namespace))
+        }
+        Some(Ok(done)) => Ok((done, cleaned)),
+    }
+}
+
 /// Returns the failure of a test, with what to do next.
-pub(in crate::cli) fn failure(error: DeploymentError, namespace: &str) -> Failure {
+fn failure(error: DeploymentError, namespace: &str) -> Failure {
     match error {
         DeploymentError::Api(error) => error.into(),
         DeploymentError::Rejected { .. } => Failure::refused(error.to_string()).hint(

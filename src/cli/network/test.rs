@@ -10,16 +10,14 @@ use clap::builder::PossibleValuesParser;
 use rand::Rng as _;
 
 use super::test_output::{TestOutput, text};
-use super::{failure, roles, time, until_signal};
+use super::{and_clean, roles, time};
 use crate::cli::api::KubeArgs;
 use crate::cli::file::{self, Readers, write_file};
 use crate::cli::{Context, Outcome};
 use crate::network::baseline::Baseline;
 use crate::network::cause::causes;
 use crate::network::objects::{NAMESPACE, rbac};
-use crate::network::{
-    Deployment, DeploymentError, Path, Settings, Test, TestResult, junit_file, metrics_text, svg,
-};
+use crate::network::{Deployment, Path, Settings, Test, TestResult, junit_file, metrics_text, svg};
 use crate::report::network_test;
 use crate::session::{ExitKind, Failure};
 
@@ -138,49 +136,17 @@ pub(super) async fn run(context: &Context, args: &TestArgs) -> Result<Outcome, F
     let holder = format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), settings.run);
     let deployment = Deployment::new(cluster.clone(), settings, &holder);
     let say = |text: &str| context.output.progress(text);
-    let tested = tokio::select! {
-        tested = test.run(&cluster, &deployment, &say) => Some(tested),
-        () = until_signal() => None,
-    };
-    let cleaned = match &tested {
-        // Nothing was created.
-        Some(Err(DeploymentError::Busy { .. } | DeploymentError::NoNodes)) => Ok(()),
-        _ => clean(context, &deployment, &args.namespace).await,
-    };
-    match tested {
-        None => {
-            cleaned?;
-            Err(Failure::of(ExitKind::Paused, "stopped by a signal; everything was removed")
-                .hint("start the test again"))
+    let (result, cleaned) =
+        and_clean(context, &deployment, Box::pin(test.run(&cluster, &deployment, &say))).await?;
+    let outcome = report(context, args, &result, baseline.as_ref())?;
+    match (outcome, cleaned) {
+        // The findings are why the user runs the test.
+        (Outcome::Findings, Err(failure)) => {
+            context.output.warn(&failure.to_string());
+            failure.hints.iter().for_each(|hint| context.output.note(hint));
+            Ok(outcome)
         }
-        // The first failure is the interesting one.
-        Some(Err(error)) => {
-            if let Err(second) = cleaned {
-                context.output.warn(&second.to_string());
-            }
-            Err(failure(error, &args.namespace))
-        }
-        Some(Ok(result)) => {
-            let outcome = report(context, args, &result, baseline.as_ref())?;
-            match (outcome, cleaned) {
-                // The findings are why the user runs the test.
-                (Outcome::Findings, Err(failure)) => {
-                    context.output.warn(&failure.to_string());
-                    failure.hints.iter().for_each(|hint| context.output.note(hint));
-                    Ok(outcome)
-                }
-                (outcome, cleaned) => cleaned.map(|()| outcome),
-            }
-        }
-    }
-}
-
-async fn clean(context: &Context, deployment: &Deployment, namespace: &str) -> Result<(), Failure> {
-    context.output.progress("removing the Pods of the test");
-    tokio::select! {
-        cleaned = deployment.clean() => cleaned.map(drop).map_err(|error| failure(error, namespace)),
-        () = until_signal() => Err(Failure::refused("stopped before everything was removed")
-            .hint(format!("remove the rest: `netsurgeon network clean --namespace {namespace} --force`"))),
+        (outcome, cleaned) => cleaned.map(|()| outcome),
     }
 }
 
