@@ -100,7 +100,11 @@ async fn faults_of_packets_and_addresses_are_found() {
 
     world.on_node(1, "ip", &["link", "set", "eth0", "mtu", "1400"]);
     let found = world.test(QUICK);
-    let all = only(&found, &["full-size"]);
+    // TCP from node-1 to node-2 survives only if the kernel never has to send one full segment alone, because a veth
+    // accepts larger frames if segmentation is offloaded (`is_skb_forwardable`, include/linux/netdevice.h, Linux 6.x).
+    let (stuck, all): (Vec<_>, Vec<_>) =
+        failures(&found).into_iter().partition(|failure| failure.starts_with("transfer node-1 node-2"));
+    assert!(all.iter().all(|failure| failure.starts_with("full-size")), "{all:#?} {stuck:#?}");
     has(&all, "full-size node-1 node-2", &["1500 bytes", "packets of 1400 bytes do"]);
     has(&all, "full-size node-2 node-1", &["1500 bytes", "the limit of 1400 bytes was reported"]);
     explains(&found, "full-size", &["MTU"]);
