@@ -31,6 +31,10 @@ pub struct TargetArgs {
     /// `external-ip` if possible, otherwise `shadow`]
     #[arg(long, value_name = "HOLD", value_parser = parse_hold)]
     pub hold: Option<Hold>,
+    /// Also move Services whose address the new range contains. Without this option, these Services keep their address, and
+    /// netsurgeon writes nothing to them
+    #[arg(long)]
+    pub move_all: bool,
     /// Configuration file of kube-proxy, or a file that also has other documents, such as a configuration file of kubeadm. Give
     /// this file if netsurgeon cannot tell whether kube-proxy routes Services, and if kube-proxy routes them on every node
     #[arg(long, value_name = "FILE")]
@@ -67,6 +71,7 @@ impl TargetArgs {
             tiers,
             hold: self.hold,
             proxy_config,
+            move_all: self.move_all,
             accept_gap: self.accept_gap,
         })
     }

@@ -123,8 +123,8 @@ impl TierArgs {
         survey: &Survey,
         options: &mut PlanOptions,
     ) -> Result<(), Failure> {
+        let services = open_to_tiers(survey, options);
         let (Some(program), Some(tiers)) = (&self.tier_command, &mut options.tiers) else { return Ok(()) };
-        let services = open_to_tiers(survey, &options.to);
         let count = counted(services.len(), "Service", "Services");
         context.output.progress(&format!("running `{}` to get the tiers of {count}", program.display()));
         let limit = Duration::from_secs(self.tier_command_timeout);

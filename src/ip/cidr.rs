@@ -88,6 +88,35 @@ impl ServiceCidr {
         self.contains(other.network()) || other.contains(self.network())
     }
 
+    /// Returns the range that has only this address.
+    pub fn single(address: IpAddr) -> Self {
+        Self(IpNetwork::from(address))
+    }
+
+    /// Returns whether the range contains the whole other range.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.prefix_len() <= other.prefix_len() && self.contains(other.network())
+    }
+
+    /// Returns the addresses of this range that are not in the other range, as the fewest ranges, in ascending order.
+    pub fn without(&self, other: &Self) -> Vec<Self> {
+        if other.covers(self) {
+            return Vec::new();
+        }
+        if !self.covers(other) {
+            return vec![*self];
+        }
+        self.halves().iter().flatten().flat_map(|half| half.without(other)).collect()
+    }
+
+    /// Returns the two halves of the range; `None` for a range of a single address.
+    fn halves(&self) -> Option<[Self; 2]> {
+        let longer = self.prefix_len().checked_add(1)?;
+        let middle = self.nth(self.size().checked_div(2)?)?;
+        let half = |network| IpNetwork::new(network, longer).ok().map(Self);
+        Some([half(self.network())?, half(middle)?])
+    }
+
     /// Returns the number of addresses in the range, saturating at `u128::MAX` for `::/0`.
     pub fn size(&self) -> u128 {
         let width: u32 = if self.0.is_ipv4() { 32 } else { 128 };
@@ -227,6 +256,22 @@ mod tests {
         assert_eq!(cidr("10.96.0.0/12").first(), Some("10.96.0.1".parse().unwrap()));
         assert_eq!(cidr("fd00:10:96::/112").first(), Some("fd00:10:96::1".parse().unwrap()));
         assert_eq!(cidr("10.0.0.1/32").first(), None);
+    }
+
+    #[test]
+    fn remainder_of_a_range_is_the_fewest_ranges() {
+        let without = |range: &str, other: &str| {
+            cidr(range).without(&cidr(other)).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(without("10.96.0.0/20", "10.96.0.0/22"), ["10.96.4.0/22", "10.96.8.0/21"]);
+        assert_eq!(without("10.96.0.0/20", "10.96.8.0/21"), ["10.96.0.0/21"]);
+        assert_eq!(without("10.96.0.0/24", "10.96.0.0/16"), [] as [&str; 0]);
+        assert_eq!(without("10.96.0.0/24", "10.96.0.0/24"), [] as [&str; 0]);
+        assert_eq!(without("10.96.0.0/24", "10.97.0.0/24"), ["10.96.0.0/24"]);
+        assert_eq!(without("10.96.0.0/24", "fd00::/112"), ["10.96.0.0/24"]);
+        assert_eq!(without("fd00::/111", "fd00::/112"), ["fd00::1:0/112"]);
+        assert_eq!(without("10.96.0.0/31", "10.96.0.1/32"), ["10.96.0.0/32"]);
+        assert_eq!(without("::/0", "8000::/1"), ["::/1"]);
     }
 
     #[test]

@@ -90,12 +90,12 @@ pub(super) fn newcomers<'s>(work: &Renumbering, survey: &'s Survey) -> Vec<&'s S
         .map(|moved| (moved.namespace.as_str(), moved.name.as_str(), moved.uid.as_str()))
         .collect();
     let shadows: HashSet<(&str, &str)> = work.shadows().collect();
-    let leaves = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
+    let is_left = |address: &IpAddr| work.is_left(*address);
     let is_new = |service: &&ServiceRecord| {
         !known.contains(&(service.namespace.as_str(), service.name.as_str(), service.uid.as_str()))
             && !service.is_sentinel()
             && !shadows.contains(&(service.namespace.as_str(), service.name.as_str()))
-            && service.addresses.iter().any(leaves)
+            && service.addresses.iter().any(is_left)
     };
     survey.services.iter().filter(is_new).collect()
 }

@@ -138,6 +138,11 @@ impl Effect {
     /// effect that a rehearsal executes.
     pub(super) fn cannot_be_rehearsed(&self, work: &Renumbering) -> Option<[String; 2]> {
         let [what, why] = match self {
+            Self::CloseRange if work.is_growth() => [
+                "netsurgeon deletes ServiceCIDR `kubernetes`: an API server creates it again with the new range from its flag"
+                    .to_string(),
+                "an API server does not change the range of this ServiceCIDR".to_string(),
+            ],
             Self::CloseRange => [
                 "netsurgeon deletes ServiceCIDR `kubernetes`: it stays terminating until the old addresses are retired"
                     .to_string(),

@@ -32,6 +32,10 @@ impl From<PlanError> for Failure {
                 let hint = goes_when(kept_by);
                 return Self::new(ExitKind::Refused, error).hint(hint);
             }
+            PlanError::Target(TargetError::Same { .. }) => "choose another range",
+            PlanError::Target(TargetError::FirstTaken { .. }) => {
+                "delete that Service and create it again with another address, or choose another range"
+            }
             PlanError::Target(_) => {
                 "choose a private range that nothing else uses, with room for every Service"
             }

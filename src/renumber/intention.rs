@@ -75,14 +75,56 @@ pub struct Renumbering {
     pub hold_asked: Option<Hold>,
     /// The Services that move, in order. Services that sweeps found come last, in the order of the sweeps.
     pub moves: Vec<Move>,
-    /// The Services that do not move.
+    /// The Services that do not move, except the Services that stay at an address of the new range.
     pub skipped: Vec<Skipped>,
+    /// Number of Services that stay, because their address is also in the new range. Nothing is written to them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stays: usize,
+    /// The Services that stay at an address which leaves the static band: it is in the static band of its old range, but not of the
+    /// new range. Each entry has the Service and the address. Clients that requested this address expect that no other Service gets
+    /// it while their Service is recreated, but the allocator can now give it to any Service.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub out_of_band: Vec<String>,
     /// Number of amendments to the plan ([`Renumbering::amend`]). This number is not stored in the plan.
     #[serde(skip)]
     pub amendments: usize,
 }
 
 impl Renumbering {
+    /// Returns the number of Services that do not move.
+    pub fn staying(&self) -> usize {
+        self.skipped.len().saturating_add(self.stays)
+    }
+
+    /// Returns whether the new range contains all old ranges. Then the cluster only gets more addresses.
+    pub fn is_growth(&self) -> bool {
+        self.from.iter().all(|range| self.to.covers(range))
+    }
+
+    /// Returns whether the new range shares addresses with an old range.
+    pub fn is_overlapping(&self) -> bool {
+        self.from.iter().any(|range| self.to.overlaps(range))
+    }
+
+    /// Returns whether Services leave this address: it is in an old range, and not in the new range.
+    pub fn is_left(&self, address: IpAddr) -> bool {
+        self.from.iter().any(|range| range.contains(address)) && !self.to.contains(address)
+    }
+
+    /// Returns the ranges of the addresses that the operation retires: what the new range does not have of the old ranges, and
+    /// single addresses of the new range that a Service leaves.
+    pub fn retired_ranges(&self) -> Vec<ServiceCidr> {
+        let mut ranges: Vec<ServiceCidr> =
+            self.from.iter().flat_map(|range| range.without(&self.to)).collect();
+        let within = self.moves.iter().map(|moved| moved.old_address).filter(|old| self.to.contains(*old));
+        ranges.extend(within.map(ServiceCidr::single));
+        ranges.sort_unstable();
+        ranges.dedup();
+        let all = ranges.clone();
+        ranges.retain(|range| !all.iter().any(|other| other != range && other.covers(range)));
+        ranges
+    }
+
     /// Returns the moves of the DNS Services whose address kubelets can write into Pods. These are the DNS Services with a
     /// standard name (`kube-dns`, `coredns`). If an installer uses another name (`rke2-coredns-rke2-coredns`), these are all DNS
     /// Services except `kube-dns-upstream`. A NodeLocal DNSCache reaches the DNS through `kube-dns-upstream`, which has the same

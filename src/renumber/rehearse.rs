@@ -137,7 +137,7 @@ pub async fn rehearse(
     let rehearsal = Rehearsal {
         services: before.services.len(),
         moved: plan.work.moves.len(),
-        skipped: plan.work.skipped.len(),
+        skipped: plan.work.staying(),
         steps: finished.steps,
         batches: plan.work.batches().len(),
         waits: finished.waits,
@@ -157,10 +157,10 @@ pub async fn rehearse(
 }
 
 /// Returns the stage after the flips of the middle batch. At this stage some Services have moved, some are moving, and some have
-/// not moved.
+/// not moved. If no Service moves, returns the soak stage, which comes after all changes that a rollback can undo.
 fn middle(work: &Renumbering) -> Option<usize> {
     let batch = work.batches().len().saturating_sub(1) / 2;
-    work.flip_stage(batch).map(|index| index.saturating_add(1))
+    work.flip_stage(batch).map(|index| index.saturating_add(1)).or_else(|| work.soak_stage())
 }
 
 /// One run of the operation on its own overlay.

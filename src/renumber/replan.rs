@@ -161,7 +161,7 @@ impl Planner<'_> {
 
     /// Changes the old address of the move if the Service had no address for a while and now has a different address.
     fn old_address(&self, candidate: &Move, address: IpAddr, draft: &mut Draft) {
-        let is_left = self.work.from.iter().any(|range| range.contains(address));
+        let is_left = self.work.is_left(address);
         let has_shadow = candidate.shadow.as_deref().is_some_and(|shadow| {
             shadow.names().into_iter().any(|name| self.index.named(candidate, name).is_some())
         });
@@ -204,11 +204,14 @@ impl Planner<'_> {
         if self.work.era != Era::Bitmap && self.is_in_force(&reserve) {
             draft.take_back(reserve, []);
         }
-        // If the bits of the batch are not reserved yet, the step that reserves these bits will include this address.
-        let has_bits = candidate.sweep == 0 || self.is_in_force(&bits_step(batch));
+        // If the bits of the batch are not reserved yet, the step that reserves these bits will include this address. If the
+        // RangeAllocation keeps its range, the step that reserves a planned address sets its bit.
+        let has_bits = match candidate.sweep {
+            0 => self.work.flag != self.work.flag_before,
+            _ => self.is_in_force(&bits_step(batch)),
+        };
         if self.work.era == Era::DualWrite && has_bits {
-            let bits = self.compiler.bits(vec![self.compiler.bit(address)], Vec::new());
-            draft.edits.extend(self.compiler.if_of_the_new_range(bits));
+            draft.edits.push(self.compiler.set_bit_if_new(address));
         }
         Ok(())
     }

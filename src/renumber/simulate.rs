@@ -126,17 +126,16 @@ impl Simulation<'_> {
         Ok(changes)
     }
 
-    /// Returns the change of an address's bit, if there is a RangeAllocation with the new range. Under dual write, the
-    /// RangeAllocation gets the new range only after the flag has changed.
+    /// Returns the change of an address's bit, if the RangeAllocation has the address. Under dual write, the RangeAllocation gets
+    /// the new range only after the flag has changed.
     async fn change_bit(&self, address: IpAddr, allocated: bool) -> Result<Option<Change>, StepFault> {
         let Some(bitmap) = &self.work.bitmap else { return Ok(None) };
         let key = self.layout().range(&bitmap.name);
         let entry = self.store.get(&key).await.map_err(failed)?;
         let entry = entry.ok_or_else(|| StepFault::Halt(format!("`{key}` does not exist")))?;
         let found: RangeAllocation = objects::decode(&entry.value).map_err(failed)?;
-        let items = Items::Addresses(self.work.to);
-        let is_new = found.range.is_some_and(|range| range == self.work.to.to_string());
-        let Some(bit) = items.bit(Item::Address(address)).filter(|_| is_new) else { return Ok(None) };
+        let Some(items) = found.range.as_deref().and_then(Items::parse) else { return Ok(None) };
+        let Some(bit) = items.bit(Item::Address(address)) else { return Ok(None) };
         let capacity = items.capacity();
         let (set, clear) = if allocated { (vec![bit], vec![]) } else { (vec![], vec![bit]) };
         let change = FieldChange::Bits { capacity, set, clear };

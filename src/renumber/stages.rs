@@ -21,7 +21,7 @@ use crate::survey::{Era, Layout};
 use crate::words::counted;
 
 /// Version of the plan format, and of the steps to which a plan compiles.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 
 /// The kinds of stages. Some stages occur once, other stages occur once per batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +183,8 @@ impl Renumbering {
         let objects = self.era != Era::Bitmap;
         let mut parts = vec![(Part::Prepare, None)];
         if objects {
-            parts.extend([(Part::Reserve, None), (Part::OpenRange, None)]);
+            parts.extend((!self.planned().is_empty()).then_some((Part::Reserve, None)));
+            parts.push((Part::OpenRange, None));
         } else {
             parts.push((Part::Flags, None));
         }
@@ -199,8 +200,10 @@ impl Renumbering {
         if !self.records.is_empty() {
             parts.push((Part::Records, None));
         }
-        parts.extend([Part::Close, Part::NoReturn, Part::Retire].map(|part| (part, None)));
-        parts.extend([Part::Settle].into_iter().filter(|_| objects).map(|part| (part, None)));
+        parts.extend([Part::Close, Part::NoReturn].map(|part| (part, None)));
+        let ends = [(Part::Retire, true), (Part::Settle, objects)];
+        let ends = ends.into_iter().filter(|(_, is_needed)| *is_needed && !self.moves.is_empty());
+        parts.extend(ends.map(|(part, _)| (part, None)));
         parts.push((Part::Finish, None));
         parts
     }
@@ -280,6 +283,7 @@ impl Renumbering {
             Part::Unwarm => format!("remove the warming shadows of {of}"),
             Part::Overlap => "announce both ranges to routers".into(),
             Part::Records => "update the range in kubeadm's ConfigMaps".into(),
+            Part::Close if self.moves.is_empty() => "soak: no address is held".into(),
             Part::Close => "soak: hold the old addresses until no client uses them".into(),
             Part::NoReturn => "point of no return: no rollback is possible after this stage".into(),
             Part::Retire => format!("stop holding {}", counted(count, "old address", "old addresses")),

@@ -1,5 +1,7 @@
 //! Checks whether a range can become a cluster's Service range.
 
+use std::net::IpAddr;
+
 use crate::ip::{Family, ServiceCidr};
 use crate::survey::{Era, ServiceRecord, Survey};
 
@@ -25,15 +27,23 @@ pub enum TargetError {
         /// The cluster's ranges.
         ranges: Vec<ServiceCidr>,
     },
-    /// The range overlaps one of the cluster's Service ranges.
-    #[error(
-        "`{to}` overlaps the cluster's Service range `{existing}`; the new range must not share any address with it"
-    )]
-    OverlapsServices {
+    /// The cluster already has this range, and no other range of the family.
+    #[error("the cluster's {} Service range is already `{to}`", to.family())]
+    Same {
         /// The target.
         to: ServiceCidr,
-        /// The range in use.
-        existing: ServiceCidr,
+    },
+    /// `default/kubernetes` must get the first address of the range, but another Service has it, and keeps it.
+    #[error(
+        "`{first}`, the first address of `{to}`, belongs to Service `{owner}`; `default/kubernetes` must get this address"
+    )]
+    FirstTaken {
+        /// The target.
+        to: ServiceCidr,
+        /// The first address of the target.
+        first: IpAddr,
+        /// The Service that has this address, as `namespace/name`.
+        owner: String,
     },
     /// The range overlaps a range of a ServiceCIDR that is being deleted.
     #[error("`{to}` overlaps `{existing}` of ServiceCIDR `{name}`, which is being deleted")]
@@ -104,25 +114,44 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
         return Err(TargetError::WrongFamily { to: *to, family: to.family(), ranges });
     }
     usable(survey.era.era, to)?;
-    if let Some(existing) = ranges.iter().find(|range| range.overlaps(to)).copied() {
-        let mut owners = survey.service_cidrs.iter().filter(|owner| owner.ranges.contains(&existing));
-        return Err(match owners.clone().next() {
-            Some(owner) if owners.all(|owner| owner.terminating) => {
-                // Services managed by netsurgeon are not listed, because the operator does not have to recreate them.
-                let has = |service: &&ServiceRecord| {
-                    !service.is_labelled_ours()
-                        && service.addresses.iter().any(|address| existing.contains(*address))
-                };
-                let kept_by = survey.services.iter().filter(has).map(ServiceRecord::subject).collect();
-                TargetError::Leaving { to: *to, existing, name: owner.name.clone(), kept_by }
-            }
-            _ => TargetError::OverlapsServices { to: *to, existing },
-        });
+    if ranges.iter().filter(|range| range.family() == to.family()).eq([to]) {
+        return Err(TargetError::Same { to: *to });
     }
+    let overlapping = ranges.iter().filter(|range| range.overlaps(to));
+    if let Some(leaving) = overlapping.into_iter().find_map(|existing| leaving(survey, to, existing)) {
+        return Err(leaving);
+    }
+    first_is_free(survey, to)?;
     if let Some(conflict) = survey.conflicts_with(to).into_iter().next() {
         return Err(TargetError::OverlapsNetwork { to: *to, conflict });
     }
     Ok(())
+}
+
+/// Returns the error for a range whose ServiceCIDRs are all being deleted; `None` for any other range.
+fn leaving(survey: &Survey, to: &ServiceCidr, existing: &ServiceCidr) -> Option<TargetError> {
+    let mut owners = survey.service_cidrs.iter().filter(|owner| owner.ranges.contains(existing));
+    let name = owners.clone().next()?.name.clone();
+    if !owners.all(|owner| owner.terminating) {
+        return None;
+    }
+    // Services managed by netsurgeon are not listed, because the operator does not have to recreate them.
+    let has = |service: &&ServiceRecord| {
+        !service.is_labelled_ours() && service.addresses.iter().any(|address| existing.contains(*address))
+    };
+    let kept_by = survey.services.iter().filter(has).map(ServiceRecord::subject).collect();
+    Some(TargetError::Leaving { to: *to, existing: *existing, name, kept_by })
+}
+
+/// Checks that no other Service has the first address of the range, which is the address of `default/kubernetes`. The address of
+/// a Service that moves away is held until the old addresses are retired, so it is not free either.
+fn first_is_free(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
+    // Only the family of `default/kubernetes` has this rule.
+    let is_its = |service: &ServiceRecord| service.is_kubernetes() && service.address(to.family()).is_some();
+    let Some(first) = to.first().filter(|_| survey.services.iter().any(is_its)) else { return Ok(()) };
+    let has = |service: &&ServiceRecord| !service.is_kubernetes() && service.addresses.contains(&first);
+    let Some(owner) = survey.services.iter().find(has) else { return Ok(()) };
+    Err(TargetError::FirstTaken { to: *to, first, owner: owner.subject() })
 }
 
 /// Checks that the API server accepts the range in a cluster of this storage era.

@@ -122,7 +122,7 @@ fn identity(subject: &Subject<'_>, history: &History) -> Markup {
                 thousands(work.moves.len()),
                 if work.moves.len() == 1 { "Service" } else { "Services" },
                 counted(work.batches().len(), "batch", "batches"),
-                work.skipped.len(),
+                work.staying(),
                 work.era,
                 header.base_revision,
                 header.tool,

@@ -66,7 +66,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     tiers: TierArgs,
     /// Apply the plan in this file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "batch_size", "tiers"], required_unless_present = "to")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "pin", "hold", "kube_proxy_config", "accept_gap", "move_all", "batch_size", "tiers"], required_unless_present = "to")]
     plan: Option<PathBuf>,
     /// Refuse the plan if it does not have this digest. Give the first 8 digits or more
     #[arg(long, value_name = "DIGEST", value_parser = digest::parse)]
@@ -143,7 +143,11 @@ async fn decide(
     }
     context.output.progress(&summary(&plan, &session.store.describe(), args.live.renumber.rate));
     let count = counted(plan.work.moves.len(), "Service", "Services");
-    let question = format!("Move {count} now? It takes {}.", duration(&plan.work, args.live.renumber.rate));
+    let question = if plan.work.moves.is_empty() {
+        format!("Change the Service range to {} now?", plan.work.to)
+    } else {
+        format!("Move {count} now? It takes {}.", duration(&plan.work, args.live.renumber.rate))
+    };
     session.ask(&question)?;
     Ok(plan)
 }
@@ -205,23 +209,27 @@ async fn conclude(
         status: ongoing.summary.status,
         moved: ongoing.situation().phases.held,
         swept: work.moves.iter().filter(|candidate| candidate.sweep > 0).count(),
-        skipped: work.skipped.len(),
+        skipped: work.staying(),
         steps: report.done,
         left_alone: report.stuck.iter().map(|stuck| format!("{}: {}", stuck.step, stuck.reason)).collect(),
         newcomers,
         snapshot,
     };
     context.output.data(&applied, |_| String::new())?;
-    context.output.progress(&format!(
-        "{} to {}; {}",
-        counted(applied.moved, "Service moved", "Services moved"),
-        work.to,
-        counted(
-            applied.moved,
-            "old address is held and still answers",
-            "old addresses are held and still answer"
-        ),
-    ));
+    context.output.progress(&if work.moves.is_empty() {
+        format!("the API servers have {}; no Service moved", work.to)
+    } else {
+        format!(
+            "{} to {}; {}",
+            counted(applied.moved, "Service moved", "Services moved"),
+            work.to,
+            counted(
+                applied.moved,
+                "old address is held and still answers",
+                "old addresses are held and still answer"
+            ),
+        )
+    });
     if let Some(first) = applied.left_alone.first() {
         context.output.warn(&format!(
             "{} skipped; the first is `{first}`",
@@ -244,14 +252,15 @@ async fn conclude(
 fn what_next(ongoing: &Ongoing, newcomers: &[String]) -> String {
     let situation = ongoing.situation().with_newcomers(newcomers);
     let next = situation.next().unwrap_or_default();
-    let next = if situation.is_to_retire {
+    let next = if situation.is_to_retire && ongoing.plan.work.moves.is_empty() {
+        format!("to complete the change, run `{next}`")
+    } else if situation.is_to_retire {
         format!("when no client uses an old address, run `{next}`")
     } else {
         format!("to move the remaining Services, run `{next}`")
     };
     format!(
-        "check with `netsurgeon renumber verify`; {next}; until the old addresses are retired, `netsurgeon renumber rollback` \
-         undoes the move"
+        "check with `netsurgeon renumber verify`; {next}; until then, `netsurgeon renumber rollback` undoes the change"
     )
 }
 

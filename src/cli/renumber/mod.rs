@@ -4,6 +4,7 @@ mod apply;
 mod end_output;
 mod evidence;
 mod guard;
+mod kept_addresses;
 mod other_changes;
 mod retire;
 mod rollback;
@@ -145,7 +146,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
         counted(work.moves.len(), "Service moves", "Services move"),
         work.to,
         counted(work.batches().len(), "batch", "batches"),
-        counted(work.skipped.len(), "stays", "stay"),
+        counted(work.staying(), "stays", "stay"),
         reasons(work),
     )];
     lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
@@ -158,6 +159,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
 /// Returns remarks about the data plane, about objects that could not be read, and about shadows that need the guard.
 pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
     let mut lines = Vec::new();
+    lines.extend(kept_addresses::remarks(work));
     lines.extend(work.data_plane.iter().map(|about| format!("Services are routed by {about}")));
     lines.extend(work.unread.iter().map(|unread| {
         format!("Cannot read {unread}: if it records the range or the DNS address, update it by hand")

@@ -98,7 +98,7 @@ pub async fn retire(
         counted(ongoing.plan.work.moves.len(), "old address", "old addresses"),
         ongoing.plan.work.to
     ));
-    context.output.note(&afterlife(&ongoing.plan.work));
+    afterlife(&ongoing.plan.work).iter().for_each(|note| context.output.note(note));
     if !ongoing.summary.removes_journal {
         context.output.note(&format!(
             "the journal stays in etcd; for a report: `netsurgeon operation report {id} --html report.html`; to remove the \
@@ -125,11 +125,14 @@ fn removed(context: &Context, operation: &str) -> Result<Outcome, Failure> {
 
 /// Returns a note about open connections. They continue because kube-proxy does not delete conntrack entries for an address that
 /// no Service has (`CleanStaleEntries`, `pkg/proxy/conntrack/cleanup.go`, v1.36.3).
-fn afterlife(work: &Renumbering) -> String {
+fn afterlife(work: &Renumbering) -> Option<String> {
     let family = work.family.to_string().to_lowercase();
     let end = |range: &ServiceCidr| format!("`conntrack -D -p udp -f {family} -d {range}`");
-    let ends = work.from.iter().map(end).collect::<Vec<_>>().join(" and ");
-    format!(
-        "open connections to old addresses continue until they close, and a UDP client that keeps its port can continue forever; run {ends} on each node to end the UDP connections"
-    )
+    // Only addresses that were retired: a Service can still have the other addresses of the old range.
+    let was_left = |range: &ServiceCidr| work.moves.iter().any(|moved| range.contains(moved.old_address));
+    let ends = work.retired_ranges().iter().filter(|range| was_left(range)).map(end).collect::<Vec<_>>();
+    (!ends.is_empty()).then(|| format!(
+        "open connections to old addresses continue until they close, and a UDP client that keeps its port can continue forever; run {} on each node to end the UDP connections",
+        ends.join(" and ")
+    ))
 }

@@ -31,7 +31,8 @@ use crate::inventory::{ClusterReader, Connections, unread_by};
 use crate::ip::ServiceCidr;
 use crate::operation::Plan;
 use crate::preflight::{Check, Judged, Read, shared};
-use crate::renumber::{self, PlanOptions, Renumbering};
+use crate::renumber::target::TargetError;
+use crate::renumber::{self, PlanError, PlanOptions, Renumbering};
 use crate::session::Failure;
 use crate::survey::Survey;
 use crate::words::counted;
@@ -155,24 +156,27 @@ impl Renumber {
         self.survey.get_or_init(read).await.as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the old ranges, from which Services move. After the renumbering, there are no old ranges.
-    fn left(&self, survey: &Survey) -> Vec<ServiceCidr> {
+    /// Returns the ranges of the addresses that stop answering at the end of the renumbering. Without a plan, these are the parts of
+    /// the old ranges that the new range does not have.
+    async fn retired(&self) -> Read<Vec<ServiceCidr>> {
+        if let Ok(plan) = self.plan().await {
+            return Ok(plan.work.retired_ranges());
+        }
         let to = self.options.to;
-        let mut ranges = survey.service_ranges();
-        ranges.retain(|range| *range != to && range.family() == to.family());
-        ranges
+        let mut ranges = self.survey().await?.service_ranges();
+        ranges.retain(|range| range.family() == to.family());
+        Ok(ranges.iter().flat_map(|range| range.without(&to)).collect())
     }
 
     async fn plan(&self) -> Read<&Plan<Renumbering>> {
         let planned = async || {
             let survey = self.survey().await?;
-            if self.left(survey).is_empty() {
-                return Err(Judged::pass(format!(
-                    "no Service would move: the cluster's range is {}",
-                    self.options.to
-                )));
+            match renumber::plan(survey, &self.options) {
+                Err(PlanError::Target(same @ TargetError::Same { .. })) => {
+                    Err(Judged::pass(format!("{same}")))
+                }
+                planned => planned.map_err(|error| failed(&Failure::from(error))),
             }
-            renumber::plan(survey, &self.options).map_err(|error| failed(&Failure::from(error)))
         };
         self.plan.get_or_init(planned).await.as_ref().map_err(Clone::clone)
     }

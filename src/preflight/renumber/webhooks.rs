@@ -34,7 +34,7 @@ const ENGINES: [(&str, &str); 2] = [("kyverno", "Kyverno"), ("gatekeeper", "Gate
 async fn read(input: &Renumber) -> Read<Judged> {
     let found = input.read.webhooks_for(&written(input).await?).await?;
     let backends = input.read.backends(&found).await?;
-    let old = input.left(input.survey().await?);
+    let old = input.retired().await?;
     Ok(judge(&found, &backends, &old))
 }
 
@@ -75,7 +75,7 @@ fn labelled(labels: &[(&str, &str)]) -> ObjectMeta {
     ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }
 }
 
-/// Checks the webhooks. `old`: ranges from which Services move.
+/// Checks the webhooks. `old`: ranges of the addresses that stop answering.
 fn judge(webhooks: &[Webhook], backends: &Backends, old: &[ServiceCidr]) -> Judged {
     let is_old = |address: IpAddr| old.iter().any(|range| range.contains(address));
     let fixed = webhooks.iter().filter_map(|webhook| {

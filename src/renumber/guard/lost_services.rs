@@ -3,6 +3,7 @@
 //! undone.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use super::{Watch, is_the_planned};
 use crate::operation::{KeyEdit, Repair, State, StepId, Swap, Work as _};
@@ -68,11 +69,9 @@ impl Watch<'_> {
             return Some(Settled::Shadow(shadow));
         }
         let new = candidate.new_address;
-        let has = |address| found.is_some_and(|service| service.addresses.contains(&address));
-        let mut edits = if has(candidate.old_address) { Vec::new() } else { self.old_freed(candidate) };
-        if !has(new) {
-            edits.extend(self.freed(candidate, new));
-        }
+        let has = |address: &IpAddr| found.is_some_and(|service| service.addresses.contains(address));
+        let addresses = [candidate.old_address, new];
+        let mut edits = self.all_freed(candidate, addresses.into_iter().filter(|address| !has(address)));
         edits.extend(found.and_then(|service| self.let_go(candidate, service)));
         let says = format!("`{}` and `{new}` are no longer held for it", candidate.old_address);
         Some(Settled::Rest(self.settled(candidate, says, edits)))
@@ -108,10 +107,12 @@ impl Watch<'_> {
             let is_its = object.is_some_and(|it| it.parent.0 == candidate.namespace && it.parent.1 == **name);
             edits.extend(is_its.then(|| self.compiler.free(candidate, temporary, name, None)));
             // An API server frees the bit of a Service that it deletes. This shadow is deleted in etcd, so its bit is freed here.
-            if self.compiler.work.era != Era::Objects
-                && (is_its || found.is_some_and(|found| found.addresses.contains(&temporary)))
-            {
-                edits.extend(self.compiler.if_of_the_new_range(self.compiler.free_bit(temporary)));
+            if is_its || found.is_some_and(|found| found.addresses.contains(&temporary)) {
+                match self.compiler.work.era {
+                    Era::Objects => {}
+                    Era::DualWrite => edits.extend(self.compiler.free_bits_now(&[temporary])),
+                    Era::Bitmap => edits.push(self.compiler.free_bit_if_new(temporary)),
+                }
             }
             (!edits.is_empty()).then_some((name.as_str(), edits))
         })

@@ -213,14 +213,17 @@ impl<'a> Watch<'a> {
             .then(|| self.compiler.free(candidate, address, parent, kept))
     }
 
-    /// Returns the edits that remove the IPAddress of the old address, in the same way as `freed`. While the RangeAllocation has
-    /// the old range, the edits also free the bit of the old address.
-    fn old_freed(&self, candidate: &Move) -> Vec<KeyEdit> {
-        let old = candidate.old_address;
-        let mut edits = Vec::from_iter(self.freed(candidate, old));
-        if !edits.is_empty() && self.compiler.work.era == Era::DualWrite {
-            edits.extend(self.compiler.free_old_bit(old));
+    /// Returns the edits that remove the IPAddresses of some addresses, in the same way as `freed`. Under dual write, the edits also
+    /// free the bits of these addresses, if the present range of the RangeAllocation has them.
+    fn all_freed(&self, candidate: &Move, addresses: impl IntoIterator<Item = IpAddr>) -> Vec<KeyEdit> {
+        let (mut edits, mut freed) = (Vec::new(), Vec::new());
+        for address in addresses {
+            if let Some(edit) = self.freed(candidate, address) {
+                edits.push(edit);
+                freed.push(address);
+            }
         }
+        edits.extend(self.compiler.free_bits_now(&freed));
         edits
     }
 
@@ -354,18 +357,10 @@ impl<'a> Watch<'a> {
             return Some(Settled::Shadow(shadow));
         }
         let new = candidate.new_address;
-        let is_taken = found.is_some_and(|service| service.addresses.contains(&new));
-        let freed = if is_taken { None } else { self.freed(candidate, new) };
-        let mut edits = Vec::from_iter(freed);
-        // The RangeAllocation now has the new range, and a bit for every planned address.
-        if !edits.is_empty() && self.compiler.work.era == Era::DualWrite {
-            edits.extend(self.compiler.free_bit(new));
-        }
-        // A Service that was recreated with its old address keeps that address.
-        let old = candidate.old_address;
-        if !found.is_some_and(|service| service.addresses.contains(&old)) {
-            edits.extend(self.freed(candidate, old));
-        }
+        // A Service that was recreated with one of the addresses keeps that address.
+        let is_its = |address: &IpAddr| found.is_some_and(|service| service.addresses.contains(address));
+        let addresses = [new, candidate.old_address];
+        let mut edits = self.all_freed(candidate, addresses.into_iter().filter(|address| !is_its(address)));
         edits.extend(found.and_then(|service| self.let_go(candidate, service)));
         Some(Settled::Rest(self.retired(candidate, format!("`{new}` is no longer reserved"), edits)))
     }
@@ -382,7 +377,7 @@ impl<'a> Watch<'a> {
         let mut edits = edits.unwrap_or_default();
         // With two or more edits, this repair also frees a temporary address. Then a later repair frees the old address.
         if edits.len() <= 1 {
-            edits.extend(self.old_freed(candidate));
+            edits.extend(self.all_freed(candidate, [candidate.old_address]));
         }
         repair(candidate, "hold-given-up", &[done], edits, vec![self.as_it_was(candidate)])
     }

@@ -4,6 +4,7 @@ mod error;
 mod overlaps;
 mod records;
 mod shadow;
+mod split;
 mod tier_order;
 
 use std::collections::{BTreeMap, HashSet};
@@ -16,17 +17,18 @@ pub(super) use shadow::{give_temporaries, make_shadow, shadow_spec, spare_addres
 
 use self::overlaps::overlaps;
 use self::records::{record_changes, unread};
+use self::split::{Split, out_of_band, split};
 
 pub use self::tier_order::open_to_tiers;
 use super::hold::{Choice, Hold, choose};
-use super::intention::{BitmapChange, Move, OtherRange, Renumbering, Skipped, Turn};
+use super::intention::{BitmapChange, Move, OtherRange, Renumbering, Turn};
 use super::kube_proxy::{DataPlane, Obstacle, judge};
 use super::target;
 use super::tier::Tiers;
 use crate::ip::remap::{Rank, Wanted, remap};
 use crate::ip::{Family, Item, Items, ServiceCidr};
 use crate::operation::Plan;
-use crate::survey::{AddressRecord, Era, ServiceRecord, Survey};
+use crate::survey::{AddressRecord, BitmapRecord, Era, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::bitmap::Bitmap;
 use crate::wire::objects::ALLOCATOR;
@@ -50,6 +52,8 @@ pub struct PlanOptions {
     pub hold: Option<Hold>,
     /// A KubeProxyConfiguration that replaces the cluster's configuration.
     pub proxy_config: Option<String>,
+    /// Whether Services also move if the new range contains their address.
+    pub move_all: bool,
     /// Whether to accept that some nodes might not hold old addresses, for example because the data plane was not tested.
     pub accept_gap: bool,
 }
@@ -57,8 +61,16 @@ pub struct PlanOptions {
 impl PlanOptions {
     /// Returns the default options for a new range.
     pub fn new(to: ServiceCidr) -> Self {
-        let pins = BTreeMap::new();
-        Self { to, pins, batch_size: 50, tiers: None, hold: None, proxy_config: None, accept_gap: false }
+        Self {
+            to,
+            pins: BTreeMap::new(),
+            batch_size: 50,
+            tiers: None,
+            hold: None,
+            proxy_config: None,
+            move_all: false,
+            accept_gap: false,
+        }
     }
 }
 
@@ -67,7 +79,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     let cluster = survey.cluster_id.clone().ok_or(PlanError::NoIdentity)?;
     target::check(survey, &options.to)?;
     let family = options.to.family();
-    let (leaving, skipped) = split(survey, family, &options.to);
+    let Split { leaving, staying, skipped } = split(survey, options);
     let arranged = tier_order::arrange(survey, options.tiers.as_ref(), leaving)?;
     let overlaps = overlaps(survey, &options.to);
     let (data_plane, gap, no_external_ip) = routing(survey, options, !overlaps.is_empty())?;
@@ -101,6 +113,8 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         hold_asked: options.hold,
         moves,
         skipped,
+        stays: staying.len(),
+        out_of_band: out_of_band(survey, &options.to, &staying),
         amendments: 0,
     };
     give_temporaries(&mut work, survey, taken)?;
@@ -118,7 +132,7 @@ pub(super) fn make_moves(
     check_movers(leaving)?;
     let family = options.to.family();
     let objects = objects_of(survey, family, leaving)?;
-    let holds = choose_holds(leaving, options.hold, no_external_ip)?;
+    let holds = choose_holds(survey, options, leaving, no_external_ip)?;
     let addresses = map_addresses(survey, options, leaving, taken)?;
     let mut moves = Vec::with_capacity(leaving.len());
     for (((service, hold), new_address), object) in leaving.iter().zip(holds).zip(&addresses).zip(objects) {
@@ -160,35 +174,6 @@ fn routing(survey: &Survey, options: &PlanOptions, is_announced: bool) -> Result
         DataPlane::Unsupported(reason) if options.accept_gap => Ok((None, Some(reason), None)),
         DataPlane::Unsupported(reason) => Err(PlanError::DataPlane { reason }),
     }
-}
-
-/// Splits the Services into Services that move and Services that do not move. The lists do not contain sentinels of a killed
-/// process, because the operation removes them.
-pub(super) fn split<'s>(
-    survey: &'s Survey,
-    family: Family,
-    to: &ServiceCidr,
-) -> (Vec<&'s ServiceRecord>, Vec<Skipped>) {
-    let mut movers = Vec::new();
-    let mut skipped = Vec::new();
-    for service in survey.services.iter().filter(|service| !service.is_sentinel()) {
-        let reason = match service.address(family) {
-            Some(address) if to.contains(address) => Some(format!("already in `{to}`")),
-            Some(_) => None,
-            None if service.kind() == "ExternalName" => Some("ExternalName".to_string()),
-            None if service.spec.cluster_ip.as_deref() == Some("None") => Some("headless".to_string()),
-            None => Some(format!("without an {family} address")),
-        };
-        match reason {
-            None => movers.push(service),
-            Some(reason) => skipped.push(Skipped {
-                namespace: service.namespace.clone(),
-                name: service.name.clone(),
-                reason,
-            }),
-        }
-    }
-    (movers, skipped)
 }
 
 /// Refuses Services whose stored addresses contradict each other, because a move would make this worse.
@@ -250,15 +235,25 @@ fn objects_of<'s>(
     Ok(found)
 }
 
+/// The reason why a hold needs a shadow in the bitmap era if the old address is also in the new range. Without a Service that has
+/// the address as its ClusterIP, an API server frees its bit after a few minutes, and gives the address to another Service
+/// (`runOnce`, `pkg/registry/core/service/ipallocator/controller/repair.go`, v1.32.2).
+const IN_THE_NEW_RANGE: &str =
+    "the new range has the old address, too, and an API server would free it if it were an external IP";
+
 fn choose_holds(
+    survey: &Survey,
+    options: &PlanOptions,
     movers: &[&ServiceRecord],
-    asked: Option<Hold>,
     no_external_ip: Option<&'static str>,
 ) -> Result<Vec<(Hold, &'static str)>, PlanError> {
     let mut holds = Vec::with_capacity(movers.len());
     let mut refused: Vec<(String, &'static str)> = Vec::new();
     for service in movers {
-        match choose(service, asked, no_external_ip) {
+        let old = service.address(options.to.family());
+        let is_within = survey.era.era == Era::Bitmap && old.is_some_and(|old| options.to.contains(old));
+        let no_external_ip = no_external_ip.or(is_within.then_some(IN_THE_NEW_RANGE));
+        match choose(service, options.hold, no_external_ip) {
             Choice::Hold(hold, reason) => holds.push((hold, reason)),
             Choice::Refuse(reason) => refused.push((service.subject(), reason)),
         }
@@ -310,14 +305,27 @@ pub(super) fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
 }
 
 /// Returns the addresses of the range that are in use by any Service or IPAddress. External IPs are included, because no address
-/// must be held twice. External IPs of sentinels are not included.
+/// must be held twice. External IPs of sentinels are not included. Under dual write, addresses with a bit are also in use, because
+/// no API server clears a bit without a Service.
 pub(super) fn in_use(survey: &Survey, to: &ServiceCidr) -> HashSet<IpAddr> {
     let services = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
     let listing = survey.services.iter().filter(|service| !service.is_sentinel());
     let external = listing.flat_map(|service| &service.spec.external_ips);
     let objects = survey.addresses.iter().filter_map(|object| object.address);
     let external = external.filter_map(|text| text.parse().ok());
-    services.chain(objects).chain(external).filter(|address| to.contains(*address)).collect()
+    let all = services.chain(objects).chain(external).chain(with_bit(survey, to.family()));
+    all.filter(|address| to.contains(*address)).collect()
+}
+
+/// Returns the addresses of the family that have a bit under dual write.
+fn with_bit(survey: &Survey, family: Family) -> Vec<IpAddr> {
+    let bitmap = survey.address_bitmap(family).filter(|_| survey.era.era == Era::DualWrite);
+    let Some((items, Ok(bits))) = bitmap.and_then(BitmapRecord::read) else { return Vec::new() };
+    let address = |bit| match items.item(bit)? {
+        Item::Address(address) => Some(address),
+        Item::Port(_) => None,
+    };
+    bits.iter_set().filter_map(address).collect()
 }
 
 pub(super) fn turn_of(survey: &Survey, service: &ServiceRecord) -> Turn {

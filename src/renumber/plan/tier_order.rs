@@ -1,7 +1,7 @@
 //! Sorts the Services that move by tier. The most critical tier is the last.
 
-use super::{PlanError, PlanOptions, split, turn_of};
-use crate::ip::ServiceCidr;
+use super::split::split;
+use super::{PlanError, PlanOptions, turn_of};
 use crate::renumber::intention::{Move, Turn};
 use crate::renumber::tier::{API_BACKENDS, TierSource, Tiers};
 use crate::survey::{ServiceRecord, Survey};
@@ -18,8 +18,8 @@ impl PlanOptions {
 }
 
 /// Returns the Services that need a tier. These are the Services that move and have no fixed place in the order.
-pub fn open_to_tiers<'s>(survey: &'s Survey, to: &ServiceCidr) -> Vec<&'s ServiceRecord> {
-    let (mut movers, _) = split(survey, to.family(), to);
+pub fn open_to_tiers<'s>(survey: &'s Survey, options: &PlanOptions) -> Vec<&'s ServiceRecord> {
+    let mut movers = split(survey, options).leaving;
     movers.retain(|service| is_open(survey, service));
     movers
 }

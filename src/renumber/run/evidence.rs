@@ -58,7 +58,8 @@ impl Evidence {
 
     /// Refuses unless the nodes' evidence shows that no client uses an old address.
     pub async fn check(&self, session: &Session, work: &Renumbering) -> Result<(), Failure> {
-        let Some(cluster) = session.cluster() else { return Ok(()) };
+        // If no Service has moved, no client can use an address that is retired.
+        let Some(cluster) = session.cluster().filter(|_| !work.moves.is_empty()) else { return Ok(()) };
         let documents = if self.files.is_empty() {
             published(&session.ui, cluster, &self.namespace).await?
         } else {
@@ -67,7 +68,7 @@ impl Evidence {
         let mut nodes = session.nodes().await?;
         nodes.retain(|node| !self.without_nodes.contains(node));
         let asked = Asked {
-            old: work.from.clone(),
+            old: work.retired_ranges(),
             nodes,
             // Nodes date their evidence. Their clocks agree with the clock of the cluster, not necessarily with this host's clock.
             now: session.now(),
@@ -75,7 +76,7 @@ impl Evidence {
             quiet: Duration::from_secs(self.quiet),
         };
         judge(&documents, &asked).map_err(|lacking| {
-            let remedy = self.remedy(&lacking, &work.from);
+            let remedy = self.remedy(&lacking, &work.retired_ranges());
             Failure::new(ExitKind::Refused, lacking)
                 .hint(remedy)
                 .hint("to retire the old addresses anyway: `--without-evidence-of NODE`, or `--without-evidence` instead of other options for evidence")

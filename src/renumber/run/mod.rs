@@ -322,9 +322,11 @@ pub fn reasons(work: &Renumbering) -> String {
         let count = counts.entry(&skipped.reason).or_default();
         *count = count.saturating_add(1);
     }
-    if counts.is_empty() {
+    let kept = (work.stays > 0).then(|| format!("{} already in `{}`", work.stays, work.to));
+    if counts.is_empty() && kept.is_none() {
         return String::new();
     }
-    let words: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let others = counts.iter().map(|(reason, count)| format!("{count} {reason}"));
+    let words: Vec<String> = kept.into_iter().chain(others).collect();
     format!(" ({})", words.join(", "))
 }

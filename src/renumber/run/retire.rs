@@ -96,7 +96,11 @@ async fn is_permitted(
         terms.evidence.check(session, &ongoing.plan.work).await?;
     }
     let count = counted(ongoing.plan.work.moves.len(), "old address", "old addresses");
-    session.ask(&format!("Stop holding {count}? This cannot be rolled back."))
+    session.ask(&if ongoing.plan.work.moves.is_empty() {
+        format!("Complete the change to {}? This cannot be rolled back.", ongoing.plan.work.to)
+    } else {
+        format!("Stop holding {count}? This cannot be rolled back.")
+    })
 }
 
 async fn end(session: &RenumberSession, ongoing: &mut Ongoing, lock: &Lock) -> Result<Report, Failure> {

@@ -94,10 +94,12 @@ impl RenumberSession {
         let Ok(survey) = Survey::read(self.store.as_ref(), &Layout::new(&work.prefix), None).await else {
             return;
         };
+        let is_old = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
+        let is_only_new = |address: &IpAddr| work.to.contains(*address) && !is_old(address);
         let mut there = survey
             .services
             .iter()
-            .filter(|service| service.addresses.iter().any(|address| work.to.contains(*address)));
+            .filter(|service| service.addresses.iter().any(|address| is_only_new(address)));
         let Some(first) = there.next() else { return };
         let count = there.count().saturating_add(1);
         self.ui.warn(&format!(

@@ -93,6 +93,7 @@ impl Situation {
         let all = counted(waiting.saturating_add(moved), "Service", "Services");
         let have = if waiting == 1 { "has its old address" } else { "have their old addresses" };
         match () {
+            () if waiting.saturating_add(moved) == 0 => "no Service moves".to_string(),
             () if self.past_no_return => format!("{retired} of {all} retired"),
             () if self.back => format!("{waiting} of {all} {have}"),
             () => format!("{moved} of {all} moved"),
@@ -101,8 +102,8 @@ impl Situation {
 
     /// Returns how many old addresses are held, as text.
     pub fn held(&self) -> String {
-        let held = self.phases.held;
-        match (held, self.past_no_return) {
+        let Phases { waiting, held, .. } = self.phases;
+        match (held, self.past_no_return || waiting == 0) {
             (0, true) => "no old address is held".to_string(),
             (0, false) => "every Service has its old address".to_string(),
             (held, _) => format!("{} held", counted(held, "old address is", "old addresses are")),

@@ -141,8 +141,14 @@ impl Compiler<'_> {
     pub(super) fn reserve(&self, candidate: &Move) -> Step {
         let key = self.layout.ip_address(candidate.new_address);
         let value = self.new_ip_address(candidate.new_address, candidate);
-        let forward = vec![create(key.clone(), value, AHEAD_SECONDS)];
-        step_of(candidate, "reserve", both(forward, vec![discard(key, owned_by(candidate))]))
+        let (mut forward, mut backward) =
+            (vec![create(key.clone(), value, AHEAD_SECONDS)], vec![discard(key, owned_by(candidate))]);
+        // The bits of a sweep are reserved together, because the RangeAllocation has the new range then.
+        if let Some(edit) = self.set_old_bit(candidate.new_address).filter(|_| candidate.sweep == 0) {
+            forward.push(edit);
+            backward.extend(self.free_bits_now(&[candidate.new_address]));
+        }
+        step_of(candidate, "reserve", both(forward, backward))
     }
 
     pub(super) fn new_ip_address(&self, address: IpAddr, candidate: &Move) -> Vec<u8> {
@@ -312,6 +318,7 @@ impl Compiler<'_> {
         if self.work.era != Era::Bitmap {
             edits.push(discard(self.layout.ip_address(candidate.old_address), owned_by(candidate)));
         }
+        edits.extend(self.free_retired_bit(candidate.old_address));
         let forward = swap(edits);
         step_of(candidate, "retire", Action::Swap { forward, backward: None })
     }

@@ -8,6 +8,7 @@ use super::{Action, Compiler, Step, Wait, step};
 use crate::ip::{Item, Items, ServiceCidr, as_flag};
 use crate::operation::{KeyChange, KeyEdit, Manual, StepId, Swap};
 use crate::renumber::effect::{Awaited, Effect};
+use crate::renumber::intention::BitmapChange;
 use crate::store::Key;
 use crate::survey::Era;
 use crate::wire::bitmap::Bitmap;
@@ -81,6 +82,9 @@ impl Compiler<'_> {
             why: why.to_string(),
             undo: Some(set(&self.work.flag_before)),
         });
+        if self.work.flag == self.work.flag_before {
+            return self.other_ranges().into_iter().collect();
+        }
         if self.work.era == Era::Bitmap {
             return vec![flags];
         }
@@ -114,8 +118,8 @@ impl Compiler<'_> {
         let ranges: Vec<String> =
             others.iter().flat_map(|other| &other.ranges).map(ToString::to_string).collect();
         let what = format!(
-            "delete the other ServiceCIDRs with old addresses: `kubectl delete servicecidr --wait=false {}`; each stays \
-             terminating until the old addresses are retired",
+            "delete the other ServiceCIDRs with old addresses: `kubectl delete servicecidr --wait=false {}`; a ServiceCIDR stays \
+             terminating while a Service has, or holds, an address that no other ServiceCIDR has",
             names.join(" ")
         );
         let undo = format!(
@@ -136,7 +140,7 @@ impl Compiler<'_> {
         let key = self.layout.range(&change.name);
         let edits = vec![
             FieldEdit::replace(Field::range(), text(&change.from), text(&self.work.to.to_string())),
-            FieldEdit::replace(Field::data(), bytes(&change.data_before), bytes(&after)),
+            FieldEdit::replace(Field::data(), bytes(&self.old_bits(change)), bytes(&after)),
         ];
         let back = edits.iter().filter_map(FieldEdit::inverse).collect();
         let edit = |edits| KeyEdit {
@@ -144,6 +148,21 @@ impl Compiler<'_> {
             change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() },
         };
         Some((swap(vec![edit(edits)]), swap(vec![edit(back)])))
+    }
+
+    /// Returns the bits of the old range before the RangeAllocation is rewritten. Under dual write, these are also the bits of the new
+    /// addresses that the old range has.
+    fn old_bits(&self, change: &BitmapChange) -> Vec<u8> {
+        let news = self.work.planned().iter().filter_map(|candidate| self.old_bit(candidate.new_address));
+        let mut news = news.map(|(_, items, bit)| (items.capacity(), bit)).peekable();
+        let Some((capacity, _)) = news.peek().copied() else { return change.data_before.clone() };
+        let Ok(mut bits) = Bitmap::from_bytes(&change.data_before, capacity) else {
+            return change.data_before.clone();
+        };
+        news.for_each(|(_, bit)| {
+            bits.set(bit, true);
+        });
+        bits.to_bytes()
     }
 
     /// Returns the bits of the new range after all planned Services have moved.
@@ -223,27 +242,69 @@ impl Compiler<'_> {
         self.on_bitmap(FieldChange::Free { capacity: self.bitmap_capacity(), bits })
     }
 
-    /// Frees the bit of an old address, if the RangeAllocation has the old range. In a rollback, the RangeAllocation gets its old
-    /// range back while some Services have not moved back yet.
-    pub(in crate::renumber) fn free_old_bit(&self, address: IpAddr) -> Option<KeyEdit> {
-        let from = &self.work.bitmap.as_ref()?.from;
-        let items = Items::parse(from)?;
-        let change =
-            FieldChange::Free { capacity: items.capacity(), bits: vec![items.bit(Item::Address(address))?] };
-        let edits = vec![FieldEdit { field: Field::data(), change }];
-        let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
-        let holds = vec![Condition::Holds(Field::range(), text(from))];
-        Some(only_if(holds, KeyEdit { key: self.range_key(), change }))
+    /// Under dual write, frees the bits of addresses in the range that the RangeAllocation has when the step runs. Before the flag
+    /// changes, this is the old range, and afterwards the new range. Addresses that this range does not have are ignored.
+    pub(in crate::renumber) fn free_bits_now(&self, addresses: &[IpAddr]) -> Vec<KeyEdit> {
+        let Some(bitmap) = self.work.bitmap.as_ref().filter(|_| self.work.era == Era::DualWrite) else {
+            return Vec::new();
+        };
+        let to = self.work.to.to_string();
+        let ranges = [Some(&bitmap.from).filter(|from| **from != to), Some(&to)];
+        let edit = |range: &String| {
+            let items = Items::parse(range)?;
+            let bits: Vec<u64> =
+                addresses.iter().filter_map(|address| items.bit(Item::Address(*address))).collect();
+            let change = (!bits.is_empty()).then(|| FieldChange::Free { capacity: items.capacity(), bits });
+            change.map(|change| self.on_bitmap_of(range, change))
+        };
+        ranges.into_iter().flatten().filter_map(edit).collect()
     }
 
-    /// Under dual write, makes these edits conditional: they apply only if the RangeAllocation has the new range when the step
-    /// runs.
-    pub(in crate::renumber) fn if_of_the_new_range(
-        &self,
-        edits: Vec<KeyEdit>,
-    ) -> impl Iterator<Item = KeyEdit> {
-        let holds = vec![Condition::Holds(Field::range(), text(&self.work.to.to_string()))];
-        edits.into_iter().map(move |edit| only_if(holds.clone(), edit))
+    /// Changes the RangeAllocation, if it has this range when the step runs.
+    fn on_bitmap_of(&self, range: &str, change: FieldChange) -> KeyEdit {
+        let edits = vec![FieldEdit { field: Field::data(), change }];
+        let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
+        only_if(
+            vec![Condition::Holds(Field::range(), text(range))],
+            KeyEdit { key: self.range_key(), change },
+        )
+    }
+
+    /// Returns the range and the bit of an address in the RangeAllocation before the operation; `None` if the old range does not
+    /// have the address, and if there is no dual write.
+    fn old_bit(&self, address: IpAddr) -> Option<(&str, Items, u64)> {
+        let from = &self.work.bitmap.as_ref().filter(|_| self.work.era == Era::DualWrite)?.from;
+        let items = Items::parse(from)?;
+        let bit = items.bit(Item::Address(address))?;
+        Some((from, items, bit))
+    }
+
+    /// Sets the bit of a new address that the old range also has, while the RangeAllocation has the old range.
+    pub(super) fn set_old_bit(&self, address: IpAddr) -> Option<KeyEdit> {
+        let (from, items, bit) = self.old_bit(address)?;
+        let change = FieldChange::Bits { capacity: items.capacity(), set: vec![bit], clear: Vec::new() };
+        Some(self.on_bitmap_of(from, change))
+    }
+
+    /// Sets the bit of a new address, if the RangeAllocation has the new range when the step runs.
+    pub(in crate::renumber) fn set_bit_if_new(&self, address: IpAddr) -> KeyEdit {
+        let (capacity, set) = (self.bitmap_capacity(), vec![self.bit(address)]);
+        self.on_bitmap_of(&self.work.to.to_string(), FieldChange::Bits { capacity, set, clear: Vec::new() })
+    }
+
+    /// Frees the bit of an old address that the new range also has. All other old addresses have no bit any more.
+    pub(super) fn free_retired_bit(&self, address: IpAddr) -> Vec<KeyEdit> {
+        match self.work.era {
+            Era::Bitmap if self.work.to.contains(address) => self.free_bit(address),
+            Era::DualWrite if self.work.to.contains(address) => self.free_bits_now(&[address]),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Frees the bit of an address, if the RangeAllocation has the new range when the step runs.
+    pub(in crate::renumber) fn free_bit_if_new(&self, address: IpAddr) -> KeyEdit {
+        let change = FieldChange::Free { capacity: self.bitmap_capacity(), bits: vec![self.bit(address)] };
+        self.on_bitmap_of(&self.work.to.to_string(), change)
     }
 
     fn on_bitmap(&self, change: FieldChange) -> Vec<KeyEdit> {
@@ -284,14 +345,16 @@ impl Compiler<'_> {
                 "without this step, new Pods would get the old DNS address, which stops answering",
             ));
         }
-        let soak = manual(
+        let soak = || {
+            manual(
             "soak",
             "restart Pods that have an old address in `resolv.conf` or in their environment variables; update CNI kubeconfigs on \
              hosts; wait until no client uses an old address"
                 .to_string(),
             "an old address stops answering when it is retired",
-        );
-        steps.push(soak);
+        )
+        };
+        steps.extend((!self.work.moves.is_empty()).then(soak));
         steps
     }
 
@@ -300,6 +363,10 @@ impl Compiler<'_> {
         if self.work.era != Era::Bitmap {
             steps.push(self.on_range("replace-range", Effect::ReplaceRange));
             steps.push(self.on_range("temporary-range", Effect::RemoveTemporaryRange));
+        }
+        // If `default/kubernetes` keeps its address, the certificates keep their names.
+        if self.work.kubernetes().is_none() {
+            return steps;
         }
         // The certificates of the API servers contain the first address of each range in the flag.
         let old = self.work.flag_before.iter().filter(|range| !self.work.flag.contains(range));

@@ -65,8 +65,7 @@ impl Compiler<'_> {
         let mut forward = vec![KeyEdit { key: key.clone(), change }];
         match self.work.era {
             Era::Bitmap => forward.extend(self.free_bit(temporary)),
-            // The bitmap has the new range only after the flags have changed.
-            Era::DualWrite => forward.extend(self.if_of_the_new_range(self.free_bit(temporary))),
+            Era::DualWrite => forward.extend(self.free_bits_now(&[temporary])),
             Era::Objects => {}
         }
         let forward = Swap { edits: forward, checks: self.is_to_move(candidate, address) };
