@@ -156,7 +156,7 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
             ),
         ),
     ];
-    lines.push(line("live run", &duration(work, None)));
+    lines.extend((!work.moves.is_empty()).then(|| line("live run", &duration(work, None))));
     lines.extend(work.tiers_in_words().map(|tiers| line("tiers", &tiers)));
     lines.extend([
         line("forward", &forward(output, rehearsal)),

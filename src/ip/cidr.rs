@@ -112,7 +112,8 @@ impl ServiceCidr {
     /// Returns the two halves of the range; `None` for a range of a single address.
     fn halves(&self) -> Option<[Self; 2]> {
         let longer = self.prefix_len().checked_add(1)?;
-        let middle = self.nth(self.size().checked_div(2)?)?;
+        let width: u32 = if self.0.is_ipv4() { 32 } else { 128 };
+        let middle = self.nth(1_u128.checked_shl(width.checked_sub(u32::from(longer))?)?)?;
         let half = |network| IpNetwork::new(network, longer).ok().map(Self);
         Some([half(self.network())?, half(middle)?])
     }

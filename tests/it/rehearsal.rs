@@ -8,7 +8,7 @@ use netsurgeon::renumber::rehearse::{Rollback, scope};
 use netsurgeon::renumber::{Hold, Move, PlanOptions, Rehearsal, rehearse};
 use netsurgeon::store::ReadStore;
 use netsurgeon::store::snapshot::SnapshotStore;
-use netsurgeon::survey::Layout;
+use netsurgeon::survey::{Finding, Layout};
 
 fn fixture(name: &str) -> Arc<dyn ReadStore> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("testdata/{name}.snapshot.db"));
@@ -83,7 +83,9 @@ async fn ranges_grow_shrink_and_shift_in_place() {
                     .unwrap_or_else(|error| panic!("{context}: {error}"));
             let context = format!("{context}: {rehearsal:#?}");
             assert!(rehearsal.succeeded(), "{context}");
-            assert_eq!(rehearsal.findings_after, Vec::new(), "{context}");
+            // The ServiceCIDR of the old range is still there, because only a live run deletes it.
+            let has_found = |finding: &&Finding| finding.code != "ranges-overlap";
+            assert_eq!(rehearsal.findings_after.iter().find(has_found), None, "{context}");
             assert_eq!(rehearsal.services, rehearsal.moved + rehearsal.skipped, "{context}");
             let stays = |candidate: &Move| options.to.contains(candidate.old_address);
             let staying = plan.work.moves.iter().filter(|moved| stays(moved) && moved.turn.is_any()).count();

@@ -45,6 +45,7 @@ mod matrix;
 mod network_test;
 mod other_objects;
 mod outputs;
+mod overlapping_ranges;
 mod preflight;
 mod real_nodes;
 mod renumber;

@@ -152,13 +152,18 @@ impl Serving {
 
     /// Fills a cluster of two nodes with running kube-proxies.
     pub async fn furnish(cluster: Cluster, proxies: Vec<KubeProxy>) -> Self {
+        Self::furnish_at(cluster, proxies, "10.96").await
+    }
+
+    /// The same with addresses that start with other octets.
+    pub async fn furnish_at(cluster: Cluster, proxies: Vec<KubeProxy>, base: &str) -> Self {
         let web = json!({"app": "web"});
         let pods =
             vec![cluster.create_pod(0, "web-0", &web).await, cluster.create_pod(1, "web-1", &web).await];
         let client = cluster.create_pod(0, "client", &json!({"app": "client"})).await;
-        cluster.create_echo_service("web", &web, &json!({"clusterIP": "10.96.0.5"})).await;
+        cluster.create_echo_service("web", &web, &json!({"clusterIP": format!("{base}.0.5")})).await;
         for number in 0..SERVICES {
-            let fixed = json!({"clusterIP": format!("10.96.1.{}", number + 1)});
+            let fixed = json!({"clusterIP": format!("{base}.1.{}", number + 1)});
             cluster.create_echo_service(&format!("web-{number}"), &web, &fixed).await;
         }
         // On a busy machine the controller writes them late, and must not do so during a comparison of a test.

@@ -32,19 +32,13 @@ pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
 }
 
 fn restarts(work: &Renumbering) -> String {
-    let mut changes = vec!["the flag of every API server, which restarts it".to_string()];
-    match work.era {
-        Era::Objects => changes.push("ServiceCIDR `kubernetes`".to_string()),
-        Era::DualWrite => {
-            changes.extend(["ServiceCIDR `kubernetes`", "its RangeAllocation"].map(str::to_string));
-        }
-        Era::Bitmap => {
-            changes.push("the RangeAllocation, which the API servers write themselves".to_string())
-        }
-    }
-    let (last, first) = changes.split_last().map(|(last, first)| (last.as_str(), first)).unwrap_or_default();
+    let stored = match work.era {
+        Era::Objects => "then ServiceCIDR `kubernetes`",
+        Era::DualWrite => "then the RangeAllocation and ServiceCIDR `kubernetes`",
+        Era::Bitmap => "and each of them rewrites the RangeAllocation",
+    };
     let (before, after) = (as_flag(&work.flag_before), as_flag(&work.flag));
-    format!("`{before}` becomes `{after}` in {} and {last}", first.join(", "))
+    format!("`{before}` becomes `{after}`: first the flag of every API server, which restarts it, {stored}")
 }
 
 /// Names the Services whose address leaves the static band.

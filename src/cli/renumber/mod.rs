@@ -150,7 +150,9 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
         reasons(work),
     )];
     lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
-    lines.push(format!("estimated duration: {}", duration(work, rate)));
+    lines.extend(
+        (!work.moves.is_empty()).then(|| format!("estimated duration: {}", duration(work, rate))),
+    );
     lines.push(format!("digest {}", plan.digest));
     lines.extend(remarks(work));
     lines.join("\n")

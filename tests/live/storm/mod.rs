@@ -7,7 +7,7 @@
 
 mod bits;
 mod clients;
-mod witness;
+pub mod witness;
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -227,7 +227,7 @@ fn owned(name: &str, value: &[u8]) -> (String, Vec<IpAddr>) {
     let all = spec.cluster_ips.iter().chain(&spec.cluster_ip).chain(&spec.external_ips);
     let in_ranges = |address: &IpAddr| {
         let text = address.to_string();
-        ["10.96.", "10.200.", "fd00:10:96::"].iter().any(|range| text.starts_with(range))
+        ["10.96.", "10.97.", "10.200.", "fd00:10:96::"].iter().any(|range| text.starts_with(range))
     };
     let mut addresses: Vec<IpAddr> = all.filter_map(|text| text.parse().ok()).filter(in_ranges).collect();
     addresses.sort_unstable();
