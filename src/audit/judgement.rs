@@ -127,7 +127,7 @@ fn is_quiet(document: &Evidence, newest: &Evidence, asked: &Asked) -> Result<(),
 
 fn is_enough(document: &Evidence, asked: &Asked) -> Result<(), Lacking> {
     let node = document.node.clone();
-    if let Some(range) = asked.old.iter().find(|range| !document.old.contains(range)) {
+    if let Some(range) = asked.old.iter().find(|range| !covers(document, range)) {
         return Err(Lacking::Range { node, range: *range });
     }
     let (age, allowed) = (seconds(document.ended, asked.now), asked.age.as_secs());
@@ -140,6 +140,11 @@ fn is_enough(document: &Evidence, asked: &Asked) -> Result<(), Lacking> {
         return Err(Lacking::Short { node, seconds: watched, asked: asked.quiet.as_secs() });
     }
     Ok(())
+}
+
+/// Returns whether a document has all connections to addresses of a range.
+fn covers(document: &Evidence, range: &ServiceCidr) -> bool {
+    document.old.iter().any(|observed| observed.covers(range))
 }
 
 /// Returns the age of a document as text.
@@ -190,6 +195,8 @@ mod tests {
         assert!(reason(&[lost], &["a"]).contains("for 0 s"));
         let other = Evidence { old: vec!["10.97.0.0/16".parse().unwrap()], ..document("a", -900, -1) };
         assert!(reason(&[other], &["a"]).contains("not cover the range 10.96.0.0/16"));
+        let part = Asked { old: vec!["10.96.128.0/17".parse().unwrap()], ..asked(&["a"]) };
+        assert_eq!(judge(&[document("a", -700, -10)], &part), Ok(()), "a part of the observed range");
     }
 
     #[test]

@@ -109,7 +109,11 @@ fn conclude(
     }
     let situation = ongoing.situation().with_newcomers(newcomers);
     if let Some(next) = situation.next() {
-        let when = if situation.is_to_retire { "once no client uses an old address" } else { "next" };
+        let when = match situation.is_to_retire {
+            true if ongoing.plan.work.moves.is_empty() => "to complete the change",
+            true => "once no client uses an old address",
+            false => "next",
+        };
         context.output.note(&format!("{when}: `{next}`"));
     }
     if let Some(hint) = situation.rollback_hint() {

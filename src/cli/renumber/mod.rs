@@ -110,7 +110,8 @@ async fn plan_moves(context: &Context, args: &PlanArgs) -> Result<Outcome, Failu
 }
 
 fn describe(output: &Output, plan: &Plan<Renumbering>) -> String {
-    let tables = [Some(moves(output, plan)), other_changes::table_of(&plan.work)];
+    let tables =
+        [(!plan.work.moves.is_empty()).then(|| moves(output, plan)), other_changes::table_of(&plan.work)];
     tables.into_iter().flatten().collect::<Vec<_>>().join("\n\n")
 }
 
@@ -150,9 +151,7 @@ fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> S
         reasons(work),
     )];
     lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
-    lines.extend(
-        (!work.moves.is_empty()).then(|| format!("estimated duration: {}", duration(work, rate))),
-    );
+    lines.extend((!work.moves.is_empty()).then(|| format!("estimated duration: {}", duration(work, rate))));
     lines.push(format!("digest {}", plan.digest));
     lines.extend(remarks(work));
     lines.join("\n")

@@ -93,12 +93,11 @@ pub async fn retire(
         return Err(again(failure, &ongoing));
     }
     say_given_up(context, &ongoing);
-    context.output.progress(&format!(
-        "{} retired; the cluster's Service range is {}",
-        counted(ongoing.plan.work.moves.len(), "old address", "old addresses"),
-        ongoing.plan.work.to
-    ));
-    afterlife(&ongoing.plan.work).iter().for_each(|note| context.output.note(note));
+    let work = &ongoing.plan.work;
+    let retired = counted(work.moves.len(), "old address", "old addresses");
+    let retired = if work.moves.is_empty() { String::new() } else { format!("{retired} retired; ") };
+    context.output.progress(&format!("{retired}the cluster's Service range is {}", work.to));
+    afterlife(work).iter().for_each(|note| context.output.note(note));
     if !ongoing.summary.removes_journal {
         context.output.note(&format!(
             "the journal stays in etcd; for a report: `netsurgeon operation report {id} --html report.html`; to remove the \

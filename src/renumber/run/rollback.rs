@@ -143,10 +143,12 @@ fn rollback_plan(ongoing: &Ongoing, linger: Option<Duration>) -> Vec<String> {
         1 => ", 1 Service still has its old address".to_string(),
         count => format!(", {count} Services still have their old addresses"),
     };
-    let mut lines =
-        vec![
-            format!("rollback of `{}`: {moves} back from {} to {from}{others}", ongoing.operation, work.to,),
-        ];
+    let what = if work.moves.is_empty() {
+        format!("the Service range changes back from {} to {from}", work.to)
+    } else {
+        format!("{moves} back from {} to {from}{others}", work.to)
+    };
+    let mut lines = vec![format!("rollback of `{}`: {what}", ongoing.operation)];
     if phases.held > 0 && linger.is_none() {
         lines.push(
             "the new addresses continue to answer until the rollback is completed with an API server"
