@@ -148,9 +148,8 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         line(
             "plan",
             &format!(
-                "{} in {}, {}{}",
-                counted(rehearsal.moved, "Service moves", "Services move"),
-                counted(rehearsal.batches, "batch", "batches"),
+                "{}, {}{}",
+                moved(rehearsal),
                 counted(rehearsal.skipped, "stays", "stay"),
                 reasons(work)
             ),
@@ -164,14 +163,18 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
         line("rollback", &back(output, rehearsal)),
     ]);
     lines.extend(remarks(work).into_iter().map(|remark| format!("  {remark}")));
+    if !work.moves.is_empty() {
+        lines.extend([
+            String::new(),
+            strong(&format!(
+                "Moves, the first {} of {} (`renumber plan` shows all)",
+                work.moves.len().min(SHOWN_MOVES),
+                rehearsal.moved
+            )),
+            moves(work),
+        ]);
+    }
     lines.extend([
-        String::new(),
-        strong(&format!(
-            "Moves, the first {} of {} (`renumber plan` shows all)",
-            work.moves.len().min(SHOWN_MOVES),
-            rehearsal.moved
-        )),
-        moves(work),
         String::new(),
         strong(
             "Steps that a rehearsal cannot do, in the order of a live run. You do the steps that do not start with `netsurgeon` by hand",
@@ -187,7 +190,23 @@ fn report(output: &Output, args: &RehearseArgs, plan: &Plan<Renumbering>, rehear
     lines.join("\n")
 }
 
+/// Returns how many Services move, as text.
+fn moved(rehearsal: &Rehearsal) -> String {
+    if rehearsal.moved == 0 {
+        return "no Service moves".to_string();
+    }
+    let batches = counted(rehearsal.batches, "batch", "batches");
+    format!("{} in {batches}", counted(rehearsal.moved, "Service moves", "Services move"))
+}
+
 fn forward(output: &Output, rehearsal: &Rehearsal) -> String {
+    if rehearsal.moved == 0 {
+        return format!(
+            "{}: the range is changed, {}",
+            verdict(output, true),
+            counted(rehearsal.steps, "step", "steps")
+        );
+    }
     format!(
         "{}: {}, all old addresses retired, {}, {} for the data plane",
         verdict(output, rehearsal.misplaced.is_empty()),
@@ -223,7 +242,8 @@ fn count(output: &Output, findings: &[Finding]) -> String {
 fn back(output: &Output, rehearsal: &Rehearsal) -> String {
     let good = rehearsal.rollback == Rollback::Identical && rehearsal.rollback_stuck.is_empty();
     let outcome = if good { "every key is byte-for-byte unchanged" } else { "not everything is restored" };
-    format!("{}: rolled back from the middle of the move, {outcome}", verdict(output, good))
+    let from = if rehearsal.moved == 0 { "before its last stage" } else { "from the middle of the move" };
+    format!("{}: rolled back {from}, {outcome}", verdict(output, good))
 }
 
 fn moves(work: &Renumbering) -> String {

@@ -98,6 +98,13 @@ async fn main() {
         println!("{}", serde_json::to_string_pretty(&measured).expect("figures"));
         return;
     }
+    if std::env::args().any(|argument| argument == "--growth") {
+        for services in SIZES {
+            let (keys, bytes) = renumbering::grown(services).await;
+            println!("{services:8} Services: growing their range writes {keys} keys, {bytes} bytes");
+        }
+        return;
+    }
     if std::env::args().any(|argument| argument == "--cutovers") {
         let measured = cutovers::measure(&netsurgeon).await;
         println!("{}", serde_json::to_string_pretty(&measured).expect("figures"));
@@ -257,6 +264,12 @@ fn print(outcome: &Outcome) {
             m.same_seconds,
             m.to_same,
             m.microseconds_per_service
+        );
+    }
+    for m in &outcome.moving {
+        println!(
+            "{:8} Services: growing their range writes {} keys, {} bytes",
+            m.services, m.growth_keys, m.growth_bytes
         );
     }
     print_live(outcome);

@@ -38,6 +38,8 @@ use crate::snapshots;
 
 /// Steps in flight: the default of `renumber apply --parallel`.
 const PARALLEL: usize = 8;
+/// The range of the snapshots, doubled: no Service moves.
+const GROWN: &str = "10.96.0.0/11";
 /// Services that are deleted and created through the API.
 const SAMPLE: usize = 400;
 
@@ -52,6 +54,9 @@ pub struct Moving {
     pub same_seconds: f64,
     pub to_same: f64,
     pub microseconds_per_service: f64,
+    /// Keys and bytes that are written to grow the range to twice its size, with the journal.
+    pub growth_keys: usize,
+    pub growth_bytes: usize,
 }
 
 /// A committed transaction, as far as it affects the cost.
@@ -69,6 +74,12 @@ enum What {
     /// Updated.
     Updated(usize),
     Removed,
+}
+
+impl What {
+    fn size(self) -> usize {
+        if let Self::Made(size) | Self::Updated(size) = self { size } else { 0 }
+    }
 }
 
 /// How the bare client writes the same.
@@ -177,8 +188,9 @@ pub async fn measure(services: usize, target: &str) -> Moving {
     eprintln!("moving {services} Services");
     let file = snapshots::with_services(services).await;
     let etcd = filled(&file).await;
-    let (moved, seconds, written) = move_all(&etcd, target).await;
+    let (moved, seconds, written) = run_all(&etcd, target).await;
     drop(etcd);
+    let (growth_keys, growth_bytes) = grown(services).await;
     let floor_seconds = write_all(&filled(&file).await, &written, Bare::Floor).await;
     let same_seconds = write_all(&filled(&file).await, &written, Bare::Same).await;
     Moving {
@@ -190,10 +202,23 @@ pub async fn measure(services: usize, target: &str) -> Moving {
         same_seconds,
         to_same: seconds / same_seconds,
         microseconds_per_service: seconds * 1e6 / moved as f64,
+        growth_keys,
+        growth_bytes,
     }
 }
 
-async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
+/// Grows the range of so many Services to twice its size. Returns how many keys and bytes are written, with the journal.
+pub async fn grown(services: usize) -> (usize, usize) {
+    let etcd = filled(&snapshots::with_services(services).await).await;
+    let (moved, _, written) = run_all(&etcd, GROWN).await;
+    assert_eq!(moved, 0, "no Service moves");
+    let sizes = written.iter().flat_map(|written| &written.changes).map(|(_, what)| what.size());
+    (sizes.clone().count(), sizes.sum())
+}
+
+/// Changes the range until the old addresses are held. Returns how many Services moved, the seconds, and what was written. If a
+/// Service moved, these are the writes after the start of the operation.
+async fn run_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
     let store = Arc::new(EtcdStore::connect(Options::new(etcd.endpoints())).await.expect("etcd answers"));
     let survey = Survey::read(store.as_ref(), &Layout::default(), None).await.expect("a survey");
     let options = PlanOptions { accept_gap: true, ..PlanOptions::new(target.parse().expect("a range")) };
@@ -207,7 +232,9 @@ async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
     let recorder = Recorder { store, written: Mutex::default() };
     let mut journal =
         Journal::begin_plan(&recorder, &plan, &claim, Value::Null, &guards).await.expect("a journal");
-    recorder.written.lock().expect("no thread panics").clear();
+    if !plan.work.moves.is_empty() {
+        recorder.written.lock().expect("no thread panics").clear();
+    }
     let (mut silent, until) = (Silent, plan.work.soak_stage());
     let ledger = journal.in_store(&recorder, &guards);
     let mut executor = Executor {
@@ -224,8 +251,7 @@ async fn move_all(etcd: &Etcd, target: &str) -> (usize, f64, Vec<Written>) {
 /// Commits the same transactions, with preconditions that always hold.
 async fn write_all(etcd: &Etcd, written: &[Written], bare: Bare) -> f64 {
     let client = etcd.client().await;
-    let size = |what: &What| if let What::Made(size) | What::Updated(size) = what { *size } else { 0 };
-    let sizes = written.iter().flat_map(|written| &written.changes).map(|(_, what)| size(what));
+    let sizes = written.iter().flat_map(|written| &written.changes).map(|(_, what)| what.size());
     let filling = vec![b'x'; sizes.max().unwrap_or_default()];
     let commit = async |mut client: Client, written: &Written| {
         let conditions = written.conditions.iter().map(|key| {

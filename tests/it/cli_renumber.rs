@@ -101,8 +101,8 @@ fn given_kube_proxy_configuration_is_read_or_refused() {
 #[test]
 fn invalid_targets_are_rejected() {
     for (to, status, words) in [
-        ("10.96.0.0/16", 1, "overlaps the cluster's Service range"),
-        ("10.0.0.0/8", 1, "overlaps the cluster's Service range"),
+        ("10.96.0.0/16", 1, "range is already `10.96.0.0/16`"),
+        ("10.0.0.0/8", 1, "overlaps"),
         ("10.244.0.0/20", 1, "overlaps"),
         ("192.0.2.0/24", 1, "of Node `node-1`"),
         ("10.200.0.0/28", 1, "14 free, 25 needed"),

@@ -91,7 +91,7 @@ async fn grown_and_shrunk(era: Era) {
     let before = serving.revisions().await;
 
     let planned = serving.netsurgeon("renumber plan --to 10.96.0.0/16").expect(0);
-    says(&planned.err, &["0 Services move", "26 already in `10.96.0.0/16`"]);
+    says(&planned.err, &["no Service moves; the Service range changes", "26 already in `10.96.0.0/16`"]);
     says(&planned.err, &["writes nothing to them"]);
     says(
         &planned.err,
@@ -99,6 +99,10 @@ async fn grown_and_shrunk(era: Era) {
     );
     says(&planned.err, &["certificates stay as they are"]);
     assert_eq!(era != Era::Bitmap, planned.err.contains("kubectl apply -f - <<<"), "{}", planned.err);
+    let tested = serving.netsurgeon(
+        "preflight renumber --to 10.96.0.0/16 --only kube-proxy,windows,plan,certificates,overlaps",
+    );
+    says(&tested.expect(0).out, &["kube-proxy", "pass", "no Service moves"]);
     let words = "renumber apply --to 10.96.0.0/16 --no-snapshot --yes";
     let operation = serving.apply_with(words, "10.96.0.0/16").await;
     serving.netsurgeon(&format!("operation rollback {operation} --yes")).expect(6);

@@ -49,8 +49,8 @@ pub enum RenumberCommand {
 ///
 /// Reads a snapshot or a live etcd, and writes nothing to etcd. `default/kubernetes` gets the first address of the new range.
 /// Every other Service keeps the offset of its address in the range, if the new range has a free address at this offset:
-/// `10.96.0.10` becomes `10.200.0.10`. Otherwise, the Service gets another free address. Each old address answers until you
-/// retire it. The column HOLD shows how the old address is held (docs/renumber.md).
+/// `10.96.0.10` becomes `10.200.0.10`. Otherwise, the Service gets another free address. A Service whose address the new range
+/// also has keeps it. Each old address answers until you retire it. The column HOLD shows how the old address is held (docs/renumber.md).
 ///
 /// `--save` writes the plan to a file, and `-o json` prints it. The plan has a digest. Review the plan, then apply exactly this
 /// plan with `renumber apply --plan FILE --approve DIGEST`.
@@ -61,6 +61,8 @@ Examples:
   netsurgeon renumber plan --to 10.200.0.0/16
   netsurgeon renumber plan --snapshot backup.db --to 10.200.0.0/16 \\
       --save plan.json
+  # grow 10.96.0.0/20 in place: no Service moves
+  netsurgeon renumber plan --to 10.96.0.0/16
   # the IPv6 addresses of a dual-stack cluster
   netsurgeon renumber plan --to fd00:200::/112
   netsurgeon renumber plan --to 10.200.0.0/16 --tiers dev,web,core \\
@@ -140,16 +142,20 @@ fn moves(output: &Output, plan: &Plan<Renumbering>) -> String {
 fn summary(plan: &Plan<Renumbering>, store: &str, rate: Option<NonZeroU32>) -> String {
     let work = &plan.work;
     let from = work.from.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let mut lines = vec![format!(
-        "{store}, revision {}, era {}: {} from {from} to {} in {}, {}{}",
-        plan.header.base_revision,
-        work.era,
-        counted(work.moves.len(), "Service moves", "Services move"),
-        work.to,
-        counted(work.batches().len(), "batch", "batches"),
-        counted(work.staying(), "stays", "stay"),
-        reasons(work),
-    )];
+    let change = if work.moves.is_empty() {
+        format!("no Service moves; the Service range changes from {from} to {}", work.to)
+    } else {
+        format!(
+            "{} from {from} to {} in {}",
+            counted(work.moves.len(), "Service moves", "Services move"),
+            work.to,
+            counted(work.batches().len(), "batch", "batches"),
+        )
+    };
+    let stay = counted(work.staying(), "stays", "stay");
+    let (revision, era) = (plan.header.base_revision, work.era);
+    let mut lines =
+        vec![format!("{store}, revision {revision}, era {era}: {change}, {stay}{}", reasons(work))];
     lines.extend(work.tiers_in_words().map(|tiers| format!("tiers, least critical first: {tiers}")));
     lines.extend((!work.moves.is_empty()).then(|| format!("estimated duration: {}", duration(work, rate))));
     lines.push(format!("digest {}", plan.digest));

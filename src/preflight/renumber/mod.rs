@@ -168,6 +168,13 @@ impl Renumber {
         Ok(ranges.iter().flat_map(|range| range.without(&to)).collect())
     }
 
+    /// Returns the verdict of checks of the data plane if the range only grows: no old address is held then.
+    async fn only_grows(&self) -> Option<Judged> {
+        let work = &self.plan().await.ok()?.work;
+        (work.is_growth() && work.moves.is_empty())
+            .then(|| Judged::pass("no Service moves, so no old address is held"))
+    }
+
     async fn plan(&self) -> Read<&Plan<Renumbering>> {
         let planned = async || {
             let survey = self.survey().await?;

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::Renumber;
 use crate::inventory::node_fit::is_windows;
 use crate::kube_api::accessors::name;
-use crate::preflight::{Check, Judged, Source, first_few};
+use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 
 /// The check.
@@ -13,8 +13,13 @@ pub const CHECK: Check<Renumber> = Check {
     name: "windows",
     why: "renumbering is not tested with kube-proxy on Windows",
     needs: &[Source::Api],
-    judge: |input| Box::pin(async { Ok(judge(input.read.nodes().await?, input.options.accept_gap)) }),
+    judge: |input| Box::pin(read(input)),
 };
+
+async fn read(input: &Renumber) -> Read<Judged> {
+    let judged = judge(input.read.nodes().await?, input.options.accept_gap);
+    Ok(input.only_grows().await.unwrap_or(judged))
+}
 
 /// Checks for Windows nodes, because renumbering is not tested with kube-proxy on Windows. `accepted`: whether `--accept-gap` is
 /// given.
