@@ -28,8 +28,6 @@ pub(super) struct Attendance {
 /// What is known about an agent.
 #[derive(Default)]
 struct Known {
-    /// The UID of its Pod; empty if it never was ready.
-    uid: String,
     /// When its Pod was created again, until that is ready.
     awaited: Option<Instant>,
 }
@@ -37,7 +35,7 @@ struct Known {
 /// How the Pod of an agent is.
 #[derive(Debug, PartialEq, Eq)]
 enum Standing {
-    Ready(Agent, String),
+    Ready(Agent),
     /// The Pod exists and is not ready.
     Waiting,
     /// The Pod does not run any more, and is not gone. `uid`: it can be removed, because its kubelet has given it up.
@@ -62,7 +60,7 @@ fn standing(node: Option<&Node>, pod: Option<&Pod>) -> Standing {
     if let Some(reason) = ended(pod) {
         return Standing::Ended { reason, uid: Some(uid) };
     }
-    ready(pod).map_or(Standing::Waiting, |agent| Standing::Ready(agent, uid))
+    ready(pod).map_or(Standing::Waiting, Standing::Ready)
 }
 
 impl Attendance {
@@ -87,7 +85,8 @@ impl Attendance {
     ) -> bool {
         let Ok((nodes, pods)) = deployment.nodes_and_pods().await else { return false };
         let mut has_changed = false;
-        fleet.lingering = None;
+        // At the end of a round, what was an endpoint at its start still counts.
+        fleet.lingering = fleet.lingering.take().filter(|_| !creates);
         for (index, member) in fleet.members.iter_mut().enumerate() {
             let node = nodes.get(&member.node);
             if let Some(node) = node {
@@ -141,13 +140,10 @@ impl Attendance {
         let known = self.agents.entry(at).or_default();
         match found {
             Standing::NoNode => Some("the Node left the cluster".to_string()),
-            Standing::Ready(agent, uid) => {
-                if known.uid != uid {
-                    let is_first = known.uid.is_empty() && fleet.has(at);
-                    *known = Known { uid, awaited: None };
-                    if !is_first {
-                        fleet.replace(at, agent);
-                    }
+            Standing::Ready(agent) => {
+                known.awaited = None;
+                if !fleet.is_known(at, &agent) {
+                    fleet.replace(at, agent);
                 }
                 None
             }
@@ -233,6 +229,6 @@ mod tests {
         let running = pod(json!({
             "phase": "Running", "podIPs": [{"ip": "10.0.0.1"}], "conditions": [{"type": "Ready", "status": "True"}],
         }));
-        assert!(matches!(of(&running), Standing::Ready(_, uid) if uid == "1"));
+        assert!(matches!(of(&running), Standing::Ready(agent) if agent.uid == "1"));
     }
 }

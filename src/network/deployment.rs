@@ -58,7 +58,7 @@ pub enum DeploymentError {
     LeaseLost {
         /// The namespace.
         namespace: String,
-        /// Who has taken the Lease, or that it was removed.
+        /// Which process took the Lease, or that it was removed.
         how: String,
     },
     /// A node that was named does not exist, or is no Linux node.

@@ -96,9 +96,10 @@ impl Fleet {
         }
     }
 
-    /// Whether an agent has started.
-    pub(super) fn has(&self, (index, role): (usize, Role)) -> bool {
-        self.members.get(index).is_some_and(|member| member.agent(role).is_some())
+    /// Whether an agent is the one that is asked.
+    pub(super) fn is_known(&self, (index, role): (usize, Role), agent: &Agent) -> bool {
+        let known = self.members.get(index).and_then(|member| member.agent(role));
+        known.is_some_and(|known| known.uid == agent.uid)
     }
 
     /// Takes over an agent whose Pod was created again.

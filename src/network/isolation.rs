@@ -9,7 +9,7 @@ use super::path::Path;
 use crate::kube_api::{Cluster, Collection};
 
 /// Kinds of policies beside NetworkPolicy, and whether they belong to a namespace. Only those that deny something are named; whether one
-/// of them selects a Pod cannot always be told, because each kind has a language of its own.
+/// of them selects a Pod is not decided here, because each kind has a language of its own.
 const FURTHER: [(&str, &str, bool); 9] = [
     ("policy.networking.k8s.io/v1alpha1", "AdminNetworkPolicy", false),
     ("policy.networking.k8s.io/v1alpha1", "BaselineAdminNetworkPolicy", false),
@@ -35,7 +35,7 @@ pub struct ForeignPolicy {
     pub selects: bool,
 }
 
-/// Reads the policies that may block traffic of the test. Kinds that do not exist or may not be read are left out.
+/// Reads the policies that may block traffic of the test. Kinds that do not exist, or that the user must not read, are left out.
 pub(super) async fn foreign_policies(cluster: &Cluster, settings: &Settings) -> Vec<ForeignPolicy> {
     let namespace = Some(settings.namespace.as_str());
     let pods = [Role::Pod, Role::Peer].map(|role| settings.pod(0, "", role));

@@ -15,6 +15,7 @@ pub(super) fn ready(pod: &Pod) -> Option<Agent> {
     (is_ready && !addresses.is_empty()).then(|| Agent {
         name: name(pod).to_string(),
         addresses,
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
         generation: 0,
     })
 }

@@ -262,12 +262,29 @@ async fn address_that_is_used_twice_is_found() {
     let found =
         after(test, || world.nodes[1].namespace().ip(&[format!("address add {address}/32 dev cni0")]));
     let all = failures(&found);
-    assert!(all.iter().all(|line| line.contains(" node-2 node-1 ")), "{all:#?}");
     has(&all, "pod-to-pod node-2 node-1 TCP wrong-server", &["-host-1` answered instead"]);
-    has(&all, "loss node-2 node-1 UDP duplicate", &["-host-1` answered for the same address"]);
     explains(&found, "pod-to-pod", &["two Pods or hosts have one address"]);
-    explains(&found, "loss", &["two Pods or hosts have one address"]);
     world.nodes[1].namespace().ip(&[format!("address delete {address}/32 dev cni0")]);
+
+    // A rule that was left behind on node-2 leads to another Pod.
+    let mut test = Background::start(&world, words);
+    test.says("round 1:");
+    let (address, other) =
+        (address_of(&world, "pod", "node-1").await, address_of(&world, "peer", "node-2").await);
+    let rule = format!(
+        "add table ip planted; add chain ip planted first {{ type nat hook prerouting priority -110; }}; \
+         add rule ip planted first ip daddr {address} udp dport 17250 dnat to {other}; \
+         add rule ip planted first ip daddr {address} tcp dport 17250 dnat to {other}"
+    );
+    let found = after(test, || world.nft(1, &rule));
+    let all = failures(&found);
+    assert!(all.iter().all(|line| line.contains(" node-2 node-1 ")), "{all:#?}");
+    has(&all, "pod-to-pod node-2 node-1 TCP wrong-server", &["-peer-1` answered instead"]);
+    has(&all, "loss node-2 node-1 UDP duplicate", &["-peer-1` answered for the same address"]);
+    for path in ["pod-to-pod", "loss"] {
+        explains(&found, path, &["two Pods or hosts have one address", "an old rule redirects the address"]);
+    }
+    world.nft(1, "delete table ip planted");
 
     // On the bridge of node-1, something without an agent announces the address of a Pod.
     let mut test = Background::start(&world, words);
@@ -312,7 +329,9 @@ async fn local_detection_by_the_range_of_the_node_is_found() {
     let text = std::fs::read_to_string(&conflist).unwrap();
     std::fs::write(&conflist, text.replace("10.244.1.0/24", "10.244.101.0/24").replace("cni0", "cni1"))
         .unwrap();
-    world.on_node(1, "ip", &["route", "replace", "10.244.101.0/24", "via", "192.0.2.101"]);
+    for host in [world.cluster.network().hub(), world.nodes[1].namespace()] {
+        host.ip(&["route replace 10.244.101.0/24 via 192.0.2.101"]);
+    }
     let found = world.test(QUICK);
     has(&only(&found, &["pod-to-service"]), "pod-to-service node-1", &["source-of-sender", "192.0.2.101"]);
     explains(&found, "pod-to-service", &["detectLocalMode"]);

@@ -172,8 +172,9 @@ async fn agents_that_are_evicted_are_no_failure_and_return() {
     let result: Value =
         serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.err));
     let all = failures(&result);
-    assert!(all.is_empty(), "{all:#?}");
     let paths = result["paths"].as_array().unwrap();
+    let failed: Vec<_> = paths.iter().filter(|path| path["verdict"] == "failed").collect();
+    assert!(all.is_empty(), "{all:#?} {failed:#?}");
     let pair = paths.iter().find(|path| path["path"] == "pod-to-pod" && path["from"] == "node-1").unwrap();
     assert!(pair["passed"].as_u64() >= Some(3) && pair["untested"].as_u64() >= Some(4), "{pair}");
     assert!(pair["not_tested"].as_str().unwrap().contains("left the cluster"), "{pair}");

@@ -112,8 +112,12 @@ impl Agents {
             });
             let (output, input) = stream.await.into_split();
             agents.links.insert((node, Role::Pod), AgentLink::new(input, output, ()));
-            let agent =
-                Agent { name: format!("agent-{node}"), addresses: vec![address(node)], generation: 0 };
+            let agent = Agent {
+                name: format!("agent-{node}"),
+                addresses: vec![address(node)],
+                uid: node.to_string(),
+                generation: 0,
+            };
             agents.members.push(Member {
                 node: format!("node-{node:03}"),
                 agents: BTreeMap::from([(Role::Pod, agent)]),

@@ -47,7 +47,9 @@ async fn every_path_passes_in_the_middle_of_a_swap() {
         host.run("iptables", &["-t", chain, "-F", jump]);
     }
     nodes[1].namespace().ip(&["route replace 10.244.1.0/24 via 192.0.2.101"]);
-    nodes[0].namespace().ip(&["route replace 10.244.102.0/24 via 192.0.2.102"]);
+    for host in [cluster.network().hub(), nodes[0].namespace()] {
+        host.ip(&["route replace 10.244.102.0/24 via 192.0.2.102"]);
+    }
     cluster.start_dns(2).await;
     let world = World { nodes, cluster };
     let run = world.netsurgeon("network test --skip policy-deny,policy-allow --rounds 2 --interval 1s");
