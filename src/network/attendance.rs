@@ -196,13 +196,13 @@ mod tests {
     use super::super::pod_state::declined;
     use super::*;
 
-    fn pod(status: serde_json::Value) -> Pod {
+    fn pod(status: &serde_json::Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"name": "a", "uid": "1"}, "status": status})).unwrap()
     }
 
-    fn reason(found: Standing) -> String {
+    fn reason(found: &Standing) -> String {
         match found {
-            Standing::Ended { reason, .. } => reason,
+            Standing::Ended { reason, .. } => reason.clone(),
             other => panic!("{other:?}"),
         }
     }
@@ -212,21 +212,21 @@ mod tests {
         let node = Node::default();
         let of = |pod: &Pod| standing(Some(&node), Some(pod));
         let message = "Node didn't have enough resource: pods";
-        let refused = pod(json!({"phase": "Failed", "reason": "OutOfpods", "message": message}));
-        assert!(reason(of(&refused)).contains("OutOfpods: Node didn't have enough resource"));
+        let refused = pod(&json!({"phase": "Failed", "reason": "OutOfpods", "message": message}));
+        assert!(reason(&of(&refused)).contains("OutOfpods: Node didn't have enough resource"));
         assert!(declined(&refused).is_some());
-        assert!(declined(&pod(json!({"phase": "Failed", "reason": "NodePorts"}))).is_none(), "a setting");
-        assert!(declined(&pod(json!({"phase": "Pending"}))).is_none());
-        assert_eq!(of(&pod(json!({"phase": "Pending"}))), Standing::Waiting);
-        let mut leaving = pod(json!({"phase": "Running", "conditions": [{
+        assert!(declined(&pod(&json!({"phase": "Failed", "reason": "NodePorts"}))).is_none(), "a setting");
+        assert!(declined(&pod(&json!({"phase": "Pending"}))).is_none());
+        assert_eq!(of(&pod(&json!({"phase": "Pending"}))), Standing::Waiting);
+        let mut leaving = pod(&json!({"phase": "Running", "conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
         }]}));
         leaving.metadata.deletion_timestamp =
             Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
-        assert!(reason(of(&leaving)).contains("EvictionByEvictionAPI"));
+        assert!(reason(&of(&leaving)).contains("EvictionByEvictionAPI"));
         assert_eq!(standing(Some(&node), None), Standing::Missing);
         assert_eq!(standing(None, Some(&refused)), Standing::NoNode);
-        let running = pod(json!({
+        let running = pod(&json!({
             "phase": "Running", "podIPs": [{"ip": "10.0.0.1"}], "conditions": [{"type": "Ready", "status": "True"}],
         }));
         assert!(matches!(of(&running), Standing::Ready(agent) if agent.uid == "1"));

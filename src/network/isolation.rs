@@ -158,14 +158,14 @@ mod tests {
 
     use super::*;
 
-    fn policy(spec: Value) -> Value {
+    fn policy(spec: &Value) -> Value {
         json!({"metadata": {"name": "deny"}, "spec": spec})
     }
 
     #[test]
     fn policies_that_select_the_pods_are_found() {
         let labels = json!({"app": "test", "role": "pod"});
-        let of = |spec: Value| isolating(&policy(spec), &[&labels]);
+        let of = |spec: Value| isolating(&policy(&spec), &[&labels]);
         let deny = of(json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})).unwrap();
         assert!(deny.ingress && deny.egress && deny.selects && deny.name == "NetworkPolicy `deny`");
         assert!(deny.concerns(Path::DnsUdp) && !deny.concerns(Path::NodeToNode));
@@ -174,20 +174,20 @@ mod tests {
         assert!(of(json!({"podSelector": {"matchLabels": {"app": "other"}}})).is_none());
         let unless = |key: &str| json!({"podSelector": {"matchExpressions": [{"key": key, "operator": "DoesNotExist"}]}});
         assert!(of(unless("app")).is_none() && of(unless("other")).is_some());
-        let mut own = policy(json!({"podSelector": {}}));
+        let mut own = policy(&json!({"podSelector": {}}));
         own["metadata"]["labels"] = json!({super::super::objects::RUN: "1"});
         assert!(isolating(&own, &[&labels]).is_none());
     }
 
     #[test]
     fn policies_of_other_kinds_are_named_if_they_deny() {
-        let calico = |spec: Value| denying("GlobalNetworkPolicy", &policy(spec));
+        let calico = |spec: Value| denying("GlobalNetworkPolicy", &policy(&spec));
         let deny = calico(json!({"types": ["Ingress", "Egress"], "egress": [{"action": "Allow"}]})).unwrap();
         assert!(deny.ingress && !deny.egress && !deny.selects);
         assert!(calico(json!({"types": ["Egress"], "egress": [{"action": "Allow"}]})).is_none());
         let admin = json!({"subject": {"namespaces": {}}, "ingress": [{"action": "Deny"}]});
-        assert!(denying("AdminNetworkPolicy", &policy(admin)).unwrap().ingress);
+        assert!(denying("AdminNetworkPolicy", &policy(&admin)).unwrap().ingress);
         let cilium = json!({"endpointSelector": {}, "ingress": [{}]});
-        assert!(denying("CiliumClusterwideNetworkPolicy", &policy(cilium)).unwrap().ingress);
+        assert!(denying("CiliumClusterwideNetworkPolicy", &policy(&cilium)).unwrap().ingress);
     }
 }

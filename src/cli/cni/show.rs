@@ -104,7 +104,7 @@ impl ShowArgs {
         let holder = format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), settings.run);
         let deployment = Deployment::new(cluster.clone(), settings, &holder);
         let say = |text: &str| context.output.progress(text);
-        let work = node_states(cluster, &deployment, nodes, self.patience, &say);
+        let work = Box::pin(node_states(cluster, &deployment, nodes, self.patience, &say));
         let (reads, cleaned) = and_clean(context, &deployment, unless_stopped(work)).await?;
         cleaned.map(|()| reads)
     }

@@ -304,11 +304,10 @@ async fn address_that_is_used_twice_is_found() {
             "route add default via 10.244.1.1",
         ]);
         node.ip(&[format!("neighbor flush to {address} dev cni0")]);
-        let announced = format!(
-            "for try in 1 2 3 4 5 6; do ip link set eth0 down; ip link set eth0 up; sleep 0.3; done; \
-                                 ip route replace default via 10.244.1.1"
-        );
-        second.run("sh", &["-c", &announced]);
+        // For two seconds: a node ignores announcements within a second of the last one (`locktime`, arp(7)).
+        let announced = "for try in 1 2 3 4 5 6; do ip link set eth0 down; ip link set eth0 up; sleep 0.3; done; \
+                                 ip route replace default via 10.244.1.1";
+        second.run("sh", &["-c", announced]);
     });
     let all = failures(&found);
     assert!(!all.is_empty() && all.iter().all(|line| line.contains("node-1")), "{all:#?}");
