@@ -14,7 +14,7 @@ use super::ask::{Ask, Question, Transport};
 use super::open_connections::Connections;
 use super::tcp::micros;
 use super::{Facts, Fault, Identity, Reply, Seen, full_size, tcp, udp};
-use crate::nameserver::{RecordKind, Server};
+use crate::nameserver::{Answer, RecordKind, Server};
 
 /// The number of questions that are worked on at the same time.
 const AT_ONCE: usize = 24;
@@ -106,24 +106,18 @@ async fn resolve(name: &str, server: Option<IpAddr>, transport: Transport) -> Se
         });
     };
     let at = Server::new((server, DNS).into(), None);
-    let (mut addresses, mut failed, mut longest) = (BTreeSet::new(), Vec::new(), 0);
+    let (mut addresses, mut failed, mut longest, mut truncated) = (BTreeSet::new(), Vec::new(), 0, 0_u8);
     // Each query may reach another Pod behind the Service of the name server.
     for query in 0..QUERIES {
         let kind = if query % 2 == 0 { RecordKind::A } else { RecordKind::Aaaa };
         let started = Instant::now();
-        let asked = async {
-            match transport {
-                Transport::Tcp => at.resolve(name, kind).await,
-                Transport::Udp => at.resolve_over_udp(name, kind).await,
-            }
-        };
-        match timeout(DNS_LIMIT, asked).await {
-            Ok(Ok(answer)) => {
+        match asked(&at, name, kind, transport).await {
+            Ok((answer, is_truncated)) => {
                 longest = longest.max(micros(started));
+                truncated = truncated.saturating_add(is_truncated.into());
                 addresses.extend(answer.of(kind).into_iter().filter_map(|text| text.parse::<IpAddr>().ok()));
             }
-            Ok(Err(error)) => failed.push(error.to_string()),
-            Err(_) => failed.push(format!("`{}` did not answer within 1 s", at.at())),
+            Err(reason) => failed.push(reason),
         }
     }
     match failed.first() {
@@ -132,6 +126,26 @@ async fn resolve(name: &str, server: Option<IpAddr>, transport: Transport) -> Se
             let reason = format!("{} of {QUERIES} queries failed: {first}", failed.len());
             Seen::Failed(Fault::Broken { reason })
         }
-        _ => Seen::Addresses { addresses, server, micros: longest },
+        _ => Seen::Addresses { addresses, server, truncated, micros: longest },
     }
+}
+
+/// Sends a query. If the answer over UDP is truncated, asks again over TCP, as every resolver does (RFC 7766, section 5), and says so.
+async fn asked(
+    at: &Server,
+    name: &str,
+    kind: RecordKind,
+    transport: Transport,
+) -> Result<(Answer, bool), String> {
+    let late = |_| format!("`{}` did not answer within 1 s", at.at());
+    if transport == Transport::Udp {
+        let answer = timeout(DNS_LIMIT, at.resolve_over_udp(name, kind)).await.map_err(late)?;
+        if let Some(answer) = answer.map_err(|error| error.to_string())? {
+            return Ok((answer, false));
+        }
+    }
+    let again = if transport == Transport::Udp { "the answer was truncated, and over TCP: " } else { "" };
+    let answer = timeout(DNS_LIMIT, at.resolve(name, kind)).await.map_err(late);
+    let answer = answer.and_then(|answer| answer.map_err(|error| error.to_string()));
+    answer.map(|answer| (answer, transport == Transport::Udp)).map_err(|reason| format!("{again}{reason}"))
 }

@@ -60,8 +60,6 @@ pub enum Seen {
         duplicates: u16,
         /// The agents that answered.
         by: BTreeSet<String>,
-        /// The source addresses that they saw.
-        sources: BTreeSet<IpAddr>,
     },
     /// What the server of the agent received.
     Received {
@@ -100,6 +98,9 @@ pub enum Seen {
         addresses: BTreeSet<IpAddr>,
         /// The server that answered.
         server: IpAddr,
+        /// The number of answers over UDP that were truncated, so that the query was sent again over TCP.
+        #[serde(default)]
+        truncated: u8,
         /// The time, in microseconds.
         micros: u64,
     },

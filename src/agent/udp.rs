@@ -69,19 +69,17 @@ struct Answers {
     numbers: BTreeSet<u32>,
     duplicates: u16,
     by: BTreeSet<String>,
-    sources: BTreeSet<IpAddr>,
 }
 
 impl Answers {
     fn record(&mut self, head: Head, datagram: &[u8]) {
         let Some((found, rest)) = Head::parse(datagram) else { return };
         let is_ours = found.token == head.token && found.key == head.key;
-        let Some((by, source)) = answer_of(rest).filter(|_| is_ours) else { return };
+        let Some((by, _)) = answer_of(rest).filter(|_| is_ours) else { return };
         if !self.numbers.insert(found.number) {
             self.duplicates = self.duplicates.saturating_add(1);
         }
         self.by.insert(by);
-        self.sources.insert(source);
     }
 }
 
@@ -113,8 +111,8 @@ pub(super) async fn echoes(identity: &Identity, to: SocketAddr, count: u16, key:
         }
     }
     let answered = u16::try_from(answers.numbers.len()).unwrap_or(u16::MAX);
-    let Answers { duplicates, by, sources, .. } = answers;
-    Seen::Echoes { sent: count, answered, duplicates, by, sources }
+    let Answers { duplicates, by, .. } = answers;
+    Seen::Echoes { sent: count, answered, duplicates, by }
 }
 
 /// Sends one datagram of a size on a socket, and waits for its answer; `Ok(false)` if there is none. The error is that of the

@@ -173,7 +173,7 @@ pub enum Outcome {
     Done,
     /// Done, with findings.
     Findings,
-    /// Paused: another process runs an operation.
+    /// Paused: another process runs an operation; or ended early by a signal.
     Paused,
 }
 

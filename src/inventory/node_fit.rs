@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::inventory::pod::TrimmedPodSpec;
 use crate::kube_api::accessors::Labels;
-use crate::kube_api::accessors::{label, labels, name, node_info};
+use crate::kube_api::accessors::{is_closed, labels, name};
 
 /// Returns whether a node accepts a Pod: the Pod's `nodeName` is not another node, the node is not cordoned, the Pod's
 /// requirements select the node, and the Pod tolerates the taints of the node.
@@ -28,17 +28,6 @@ pub fn wish(spec: &TrimmedPodSpec) -> String {
 pub fn required(spec: &TrimmedPodSpec) -> Option<&NodeSelector> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     affinity.required_during_scheduling_ignored_during_execution.as_ref()
-}
-
-/// Returns whether a node is cordoned.
-pub fn is_closed(node: &Node) -> bool {
-    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
-}
-
-/// Returns whether a node runs Windows.
-pub fn is_windows(node: &Node) -> bool {
-    let said = node_info(node).map(|info| info.operating_system.as_str());
-    [label(node, "kubernetes.io/os"), said].contains(&Some("windows"))
 }
 
 /// Returns the first taint of a node that a Pod does not tolerate (`ToleratesTaint`,

@@ -69,3 +69,14 @@ pub fn has_condition(node: &Node, of: &str) -> bool {
 pub fn node_info(node: &Node) -> Option<&NodeSystemInfo> {
     node.status.as_ref()?.node_info.as_ref()
 }
+
+/// Returns whether a Node is cordoned.
+pub fn is_closed(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
+}
+
+/// Returns whether a Node runs Windows.
+pub fn is_windows(node: &Node) -> bool {
+    let said = node_info(node).map(|info| info.operating_system.as_str());
+    [label(node, "kubernetes.io/os"), said].contains(&Some("windows"))
+}

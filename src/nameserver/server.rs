@@ -105,14 +105,16 @@ impl Server {
     }
 
     /// Queries the records of a name with recursion over UDP, as most clients do. Only for a test of the path: the answer is not
-    /// protected against forgery, and can be truncated. The query is sent once.
-    pub async fn resolve_over_udp(&self, name: &str, kind: RecordKind) -> Result<Answer> {
+    /// protected against forgery. The query is sent once. Returns `None` if the answer is truncated (`TC`, RFC 1035, section 4.1.1), so
+    /// that a client must ask again over TCP.
+    pub async fn resolve_over_udp(&self, name: &str, kind: RecordKind) -> Result<Option<Answer>> {
         let asked = message::question(name_of(name)?, type_of(kind), true);
         let (id, bytes) =
             (asked.metadata.id, asked.to_vec().map_err(|error| self.garbled(&error.to_string()))?);
         let late = |_| NameserverError::Late { at: self.at, seconds: LIMIT_UDP.as_secs() };
         let answer = timeout(LIMIT_UDP, self.exchange_udp(&bytes, id)).await.map_err(late)??;
-        self.answered(name, kind, &answer)
+        let is_whole = !answer.metadata.truncation;
+        is_whole.then(|| self.answered(name, kind, &answer)).transpose()
     }
 
     async fn exchange_udp(&self, asked: &[u8], id: u16) -> Result<Message> {

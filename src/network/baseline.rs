@@ -97,7 +97,9 @@ mod tests {
             seconds: 1.0,
             nodes,
             rounds: 1,
+            ended_early: false,
             rounds_to_cover: 1,
+            policies: Vec::new(),
             paths,
         }
     }

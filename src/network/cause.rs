@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::cell::{Cell, CellKey, FaultClass, Verdict};
+use super::isolation::ForeignPolicy;
 use super::path::Path;
 use super::result::Result;
+use crate::words::first_few;
 
 /// Where the failures of one kind are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -116,7 +118,9 @@ pub fn causes(result: &Result) -> Vec<Cause> {
         let pattern = Pattern::of(&keys, tested(*path));
         let seen =
             cells.first().and_then(|(_, cell)| cell.last.as_ref()).map_or("", |last| last.seen.as_str());
-        let (likely, remedy) = likely(*path, *fault, &pattern, seen, &failed_paths);
+        let blocked = isolation((*path, *fault), &result.policies, &failed_paths);
+        let (likely, remedy) =
+            blocked.unwrap_or_else(|| likely(*path, *fault, &pattern, seen, &failed_paths));
         Cause { path: *path, fault: *fault, pattern, paths: cells.len(), likely, remedy }
     });
     judged.collect()
@@ -170,6 +174,48 @@ fn likely(path: Path, fault: FaultClass, pattern: &Pattern, seen: &str, failed: 
         (Path::HostPort, _) => host_port(fault),
         _ => further(path, pattern, failed),
     }
+}
+
+/// Returns the cause of traffic that policies of others block.
+fn isolation(
+    (path, fault): (Path, FaultClass),
+    policies: &[ForeignPolicy],
+    failed: &BTreeSet<Path>,
+) -> Option<Texts> {
+    let is_block = match fault {
+        FaultClass::Silent
+        | FaultClass::Refused
+        | FaultClass::Unreachable
+        | FaultClass::Broken
+        | FaultClass::Endpoints
+        | FaultClass::NotAllowed => true,
+        FaultClass::Lost | FaultClass::LostThere | FaultClass::LostBack => failed.contains(&Path::PodToPod),
+        _ => false,
+    };
+    let names = |selects: bool| {
+        let of = policies.iter().filter(|one| one.selects == selects && one.concerns(path));
+        of.map(|one| one.name.clone()).collect::<Vec<_>>()
+    };
+    let (certain, possible) = (names(true), names(false));
+    let likely = match (certain.is_empty(), possible.is_empty()) {
+        _ if !is_block => return None,
+        (true, true) => return None,
+        (false, _) => format!(
+            "policies of the namespace select the Pods of the test, and block what they do not allow: {}",
+            first_few(&certain)
+        ),
+        (true, false) => {
+            format!(
+                "policies exist that block traffic, and that may select the Pods of the test: {}",
+                first_few(&possible)
+            )
+        }
+    };
+    Some(texts(
+        likely,
+        "test in a namespace that no policy selects (`--namespace`), or exempt the Pods with the label \
+         `app.kubernetes.io/component=network-test` from these policies; then test again",
+    ))
 }
 
 fn source(path: Path, fault: FaultClass, pattern: &Pattern) -> Texts {

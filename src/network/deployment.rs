@@ -1,16 +1,19 @@
 //! Creates the objects of a test, waits for the agents, and removes everything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
+use k8s_openapi::api::coordination::v1::Lease as Record;
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
 use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use super::member::{Agent, Role};
+use super::node_object::not_ready;
 use super::objects::{COMPONENT, CREATED, KINDS, LEASE, RUN, Settings, selector};
+use super::pod_state::{declined, ready, waiting};
 use crate::kube_api::accessors::{annotation, label, name};
 use crate::kube_api::{Cluster, ClusterError, Collection, Lease, LeaseState, MANAGED_BY, ObjectRef};
 use crate::words::{brief, in_words};
@@ -50,6 +53,14 @@ pub enum DeploymentError {
         /// Who holds the Lease.
         holder: String,
     },
+    /// The Lease of the test does not belong to it any more.
+    #[error("this command ended early, because {how} in the namespace `{namespace}`")]
+    LeaseLost {
+        /// The namespace.
+        namespace: String,
+        /// Which process took the Lease, or that it was removed.
+        how: String,
+    },
     /// A node that was named does not exist, or is no Linux node.
     #[error("there is no Linux node `{0}`")]
     UnknownNode(String),
@@ -86,11 +97,14 @@ pub struct Deployment {
 }
 
 /// How the Pods of a role started.
+#[derive(Default)]
 pub struct Started {
     /// The agents by the index of their node.
     pub agents: BTreeMap<usize, Agent>,
     /// Why a Pod did not start, by the index of its node.
     pub faults: BTreeMap<usize, String>,
+    /// Nodes that do not take the Pod for a reason that is not their network, by their index.
+    pub declined: BTreeSet<usize>,
     /// The time from the creation until the Pod was ready, by the index of its node.
     pub times: BTreeMap<usize, Duration>,
 }
@@ -100,6 +114,11 @@ impl Deployment {
     pub fn new(cluster: Cluster, settings: Settings, holder: &str) -> Self {
         let lease = Lease::new(cluster.clone(), &settings.namespace, LEASE, holder, LEASE_DURATION);
         Self { cluster, settings, holder: holder.to_string(), lease: tokio::sync::Mutex::new(lease) }
+    }
+
+    /// Returns the cluster.
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
     /// Returns the settings.
@@ -162,9 +181,15 @@ impl Deployment {
     pub async fn keep_lease(&self) -> DeploymentError {
         loop {
             sleep(RENEWAL).await;
+            let namespace = self.settings.namespace.clone();
+            // A renewal creates a Lease that does not exist. But `network clean --force` removes it so that the test ends.
+            if let Ok(None) = self.cluster.object::<Record>(Some(&namespace), LEASE).await {
+                return DeploymentError::LeaseLost { namespace, how: "its Lease was removed".to_string() };
+            }
             // Without an answer, the next renewal shows whether another process has taken the Lease meanwhile.
             if let Ok(LeaseState::Other { name, .. }) = self.lease.lock().await.renew().await {
-                return DeploymentError::Busy { namespace: self.settings.namespace.clone(), holder: name };
+                let how = format!("another process took its Lease: `{name}`");
+                return DeploymentError::LeaseLost { namespace, how };
             }
         }
     }
@@ -209,7 +234,7 @@ impl Deployment {
             stream::iter(created).buffer_unordered(AT_ONCE).collect().await;
         let refused: BTreeMap<usize, String> = faults.into_iter().flatten().collect();
         let awaited = nodes.len().saturating_sub(refused.len());
-        let mut found = Started { agents: BTreeMap::new(), faults: refused, times: BTreeMap::new() };
+        let mut found = Started { faults: refused, ..Started::default() };
         let mut reported = None;
         loop {
             let pods = self.pods(role).await?;
@@ -221,13 +246,17 @@ impl Deployment {
                 {
                     found.agents.insert(index, agent);
                     found.times.insert(index, started.elapsed());
+                } else if let Some(reason) = declined(pod) {
+                    found.faults.insert(index, reason);
+                    found.declined.insert(index);
                 }
             }
             if reported != Some(found.agents.len()) {
                 reported = Some(found.agents.len());
                 progress(found.agents.len(), nodes.len());
             }
-            let is_over = found.agents.len() == awaited || started.elapsed() > patience;
+            let ended = found.agents.len().saturating_add(found.declined.len());
+            let is_over = ended == awaited || started.elapsed() > patience;
             if is_over {
                 self.explain(nodes, role, &pods, &mut found).await;
                 return Ok(found);
@@ -242,7 +271,7 @@ impl Deployment {
         Ok(pods.into_iter().map(|pod| (name(&pod).to_string(), pod)).collect())
     }
 
-    /// Finds out why Pods are not ready: from their status, or from the events of the kubelet.
+    /// Finds out why Pods are not ready.
     async fn explain(&self, nodes: &[String], role: Role, pods: &BTreeMap<String, Pod>, found: &mut Started) {
         let missing: Vec<usize> = (0..nodes.len())
             .filter(|index| !found.agents.contains_key(index) && !found.faults.contains_key(index))
@@ -250,21 +279,77 @@ impl Deployment {
         if missing.is_empty() {
             return;
         }
-        let events: Vec<Event> =
-            self.cluster.objects(Some(&self.settings.namespace), None).await.unwrap_or_default();
+        let down = self.nodes().await.unwrap_or_default();
         for index in missing {
             let pod_name = self.settings.pod_name(index, role);
-            let from_events = events
-                .iter()
-                .filter(|event| event.involved_object.name.as_deref() == Some(pod_name.as_str()))
-                .filter(|event| event.type_.as_deref() == Some("Warning"))
-                .filter_map(|event| event.message.as_deref())
-                .next_back();
-            let from_status = pods.get(&pod_name).and_then(waiting);
-            let reason = from_events.map(str::to_string).or(from_status);
-            let reason = reason.unwrap_or_else(|| "the kubelet reported nothing about it".to_string());
-            found.faults.insert(index, brief(&reason).into_owned());
+            let pod = pods.get(&pod_name);
+            let reason = match (nodes.get(index).and_then(|node| down.get(node)), pod) {
+                (None, _) => Some("the Node left the cluster".to_string()),
+                (Some(node), _) if let Some(reason) = not_ready(node) => Some(format!("the Node: {reason}")),
+                (Some(_), None) => Some("its Pod was removed".to_string()),
+                (Some(_), Some(_)) => None,
+            };
+            let reason = match reason {
+                Some(reason) => {
+                    found.declined.insert(index);
+                    reason
+                }
+                None => self.reason(&pod_name, pod).await,
+            };
+            found.faults.insert(index, reason);
         }
+    }
+
+    /// Finds out why a Pod is not ready: from the events of the kubelet, or from its status.
+    async fn reason(&self, pod_name: &str, pod: Option<&Pod>) -> String {
+        let events: Vec<Event> =
+            self.cluster.objects(Some(&self.settings.namespace), None).await.unwrap_or_default();
+        let from_events = events
+            .iter()
+            .filter(|event| event.involved_object.name.as_deref() == Some(pod_name))
+            .filter(|event| event.type_.as_deref() == Some("Warning"))
+            .filter_map(|event| event.message.as_deref())
+            .next_back();
+        let from_status = pod.and_then(waiting);
+        let reason = from_events.map(str::to_string).or(from_status);
+        let reason = reason.unwrap_or_else(|| "the kubelet reported nothing about it".to_string());
+        brief(&reason).into_owned()
+    }
+
+    async fn nodes(&self) -> Result<BTreeMap<String, Node>, ClusterError> {
+        let nodes: Vec<Node> = self.cluster.objects(None, None).await?;
+        Ok(nodes.into_iter().map(|node| (name(&node).to_string(), node)).collect())
+    }
+
+    /// Returns all Nodes, and the Pods of the run, by name.
+    pub(super) async fn nodes_and_pods(
+        &self,
+    ) -> Result<(BTreeMap<String, Node>, BTreeMap<String, Pod>), ClusterError> {
+        let labels = format!("{RUN}={}", self.settings.run);
+        let pods: Vec<Pod> = self.cluster.objects(Some(&self.settings.namespace), Some(&labels)).await?;
+        let pods = pods.into_iter().map(|pod| (name(&pod).to_string(), pod)).collect();
+        Ok((self.nodes().await?, pods))
+    }
+
+    /// Returns why the Pod of an agent is not ready.
+    pub(super) async fn not_started(&self, node: usize, role: Role, pod: Option<&Pod>) -> String {
+        self.reason(&self.settings.pod_name(node, role), pod).await
+    }
+
+    /// Creates the Pod of an agent again. Returns whether it was accepted. Creates nothing if the Lease belongs to another process.
+    pub(super) async fn create_pod(&self, (node, role): (usize, Role), node_name: &str) -> bool {
+        let holder = self.lease.lock().await.holder().await;
+        if !matches!(holder, Ok(Some((holder, _))) if holder == self.holder) {
+            return false;
+        }
+        self.cluster.create(&self.settings.pod(node, node_name, role)).await.is_ok()
+    }
+
+    /// Removes the Pod of an agent, so that it can be created again. Without success, the next round does it.
+    pub(super) async fn remove_pod(&self, (node, role): (usize, Role), uid: &str) {
+        let name = self.settings.pod_name(node, role);
+        let pod = ObjectRef::new("v1", "Pod", Some(&self.settings.namespace), &name);
+        let _ = self.cluster.delete(&pod, Some(uid)).await;
     }
 
     /// Removes the objects of this run, and the namespace if netsurgeon created it and no other process uses it.
@@ -302,9 +387,14 @@ impl Deployment {
         if cluster.object::<Namespace>(None, namespace).await?.is_none() {
             return Ok(Cleaned::default());
         }
-        let deployment = Self::new(cluster.clone(), settings, "clean");
-        if !is_forced && let Some((holder, _)) = deployment.lease.lock().await.holder().await? {
-            return Err(DeploymentError::Busy { namespace: namespace.to_string(), holder });
+        let deployment = Self::new(cluster.clone(), settings, "network clean");
+        let holder = deployment.lease.lock().await.holder().await?;
+        if let Some((holder, _)) = holder {
+            if !is_forced {
+                return Err(DeploymentError::Busy { namespace: namespace.to_string(), holder });
+            }
+            // A test that still runs ends, and creates nothing again.
+            deployment.lease.lock().await.seize(&holder).await?;
         }
         let mut cleaned = deployment.remove_objects(None).await?;
         let lease = ObjectRef::new("coordination.k8s.io/v1", "Lease", Some(namespace), LEASE);
@@ -403,30 +493,4 @@ fn gone(outcome: Result<(), ClusterError>) -> Result<(), ClusterError> {
 
 fn rejected(what: &str, error: &ClusterError) -> DeploymentError {
     DeploymentError::Rejected { what: what.to_string(), reason: error.to_string() }
-}
-
-/// Returns the agent of a Pod whose container is ready.
-fn ready(pod: &Pod) -> Option<Agent> {
-    let status = pod.status.as_ref()?;
-    let is_ready = status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
-    let addresses: Vec<_> =
-        status.pod_ips.iter().flatten().filter_map(|address| address.ip.parse().ok()).collect();
-    (is_ready && !addresses.is_empty()).then(|| Agent { name: name(pod).to_string(), addresses })
-}
-
-/// Returns why a Pod waits.
-fn waiting(pod: &Pod) -> Option<String> {
-    let status = pod.status.as_ref()?;
-    let containers =
-        status.container_statuses.iter().flatten().filter_map(|container| container.state.as_ref());
-    let of_containers = containers.filter_map(|state| {
-        let waiting = state.waiting.as_ref()?;
-        Some(format!(
-            "{}: {}",
-            waiting.reason.as_deref().unwrap_or("waiting"),
-            waiting.message.as_deref().unwrap_or("no message")
-        ))
-    });
-    let own = status.message.clone().or_else(|| status.reason.clone());
-    own.or_else(|| of_containers.into_iter().next_back())
 }

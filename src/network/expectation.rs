@@ -68,7 +68,7 @@ pub(super) fn judged(
         (Expectation::Success, Seen::Moved { micros } | Seen::Connected { micros }) => {
             (None, format!("in {}", millis(*micros)))
         }
-        (Expectation::Addresses { wanted }, Seen::Addresses { addresses, server, micros }) => {
+        (Expectation::Addresses { wanted }, Seen::Addresses { addresses, server, truncated, micros }) => {
             let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let is_right = if wanted.is_empty() {
                 !addresses.is_empty()
@@ -76,7 +76,11 @@ pub(super) fn judged(
                 wanted.iter().any(|address| addresses.contains(address))
             };
             let found = if list.is_empty() { "no address".to_string() } else { list };
-            let text = format!("{server} answered {found} in {}", millis(*micros));
+            let again = match truncated {
+                0 => String::new(),
+                count => format!("; {count} truncated answers, asked again over TCP"),
+            };
+            let text = format!("{server} answered {found} in {}{again}", millis(*micros));
             ((!is_right).then_some(FaultClass::WrongAddress), text)
         }
         (Expectation::Open, Seen::Standing { is_open, longest_gap, fault: reason }) => {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 
 use super::cell::{CellKey, Cells, FaultClass, Observation};
+use super::deployment::Deployment;
 use super::expectation::{Expectation, judged};
 use super::link::AgentLink;
-use super::member::{Member, Role};
+use super::member::{Agent, Member, Role};
 use super::objects::PROGRAM;
 use super::path::Path;
 use super::round::Probe;
 use crate::agent::{Ask, Facts, Seen};
-use crate::kube_api::Cluster;
 
 /// The number of connections that are opened at the same time.
 const AT_ONCE: usize = 32;
@@ -30,6 +30,12 @@ pub(super) struct Fleet {
     links: BTreeMap<(usize, Role), AgentLink>,
     /// Why there is no connection to an agent.
     broken: BTreeMap<(usize, Role), String>,
+    /// Why an agent is not there.
+    pub(super) absent: BTreeMap<(usize, Role), String>,
+    /// Why a node is down, by its index.
+    pub(super) down: BTreeMap<usize, String>,
+    /// Why an absent agent may still be an endpoint of the Services.
+    pub(super) lingering: Option<String>,
 }
 
 /// What an agent saw of each probe.
@@ -39,14 +45,24 @@ impl Replies {
     /// Removes the probes of some paths that failed, and returns them with what was seen.
     pub(super) fn take_failed(
         &mut self,
-        members: &[Member],
+        fleet: &Fleet,
         is_wanted: impl Fn(Path) -> bool,
     ) -> Vec<(Probe, Result<Seen, String>)> {
-        let has_failed = |(probe, seen): &mut (Probe, Result<Seen, String>)| {
-            let judge = |seen: &Seen| judged(&probe.expectation, seen, None, members, "").fault;
-            is_wanted(probe.key.path) && seen.as_ref().is_ok_and(|seen| judge(seen).is_some())
+        let is_failed = |(probe, seen): &mut (Probe, Result<Seen, String>)| {
+            is_wanted(probe.key.path) && seen.is_ok() && fleet.has_failed(probe, seen)
         };
-        self.0.extract_if(.., has_failed).collect()
+        self.0.extract_if(.., is_failed).collect()
+    }
+
+    /// Replaces what must come back, where `fresh` has the same probe.
+    pub(super) fn renew(&mut self, fresh: Vec<Probe>) {
+        let mut fresh: HashMap<CellKey, Probe> =
+            fresh.into_iter().map(|probe| (probe.key.clone(), probe)).collect();
+        for (probe, _) in &mut self.0 {
+            if let Some(fresh) = fresh.remove(&probe.key) {
+                *probe = fresh;
+            }
+        }
     }
 
     /// Removes the probes without a reply, and returns them.
@@ -70,17 +86,72 @@ impl Replies {
 impl Fleet {
     /// Returns agents to which there are connections.
     pub(super) fn new(members: Vec<Member>, links: BTreeMap<(usize, Role), AgentLink>) -> Self {
-        Self { members, links, broken: BTreeMap::new() }
+        Self {
+            members,
+            links,
+            broken: BTreeMap::new(),
+            absent: BTreeMap::new(),
+            down: BTreeMap::new(),
+            lingering: None,
+        }
+    }
+
+    /// Whether an agent is the one that is asked.
+    pub(super) fn is_known(&self, (index, role): (usize, Role), agent: &Agent) -> bool {
+        let known = self.members.get(index).and_then(|member| member.agent(role));
+        known.is_some_and(|known| known.uid == agent.uid)
+    }
+
+    /// Takes over an agent whose Pod was created again.
+    pub(super) fn replace(&mut self, (index, role): (usize, Role), agent: Agent) {
+        let Some(member) = self.members.get_mut(index) else { return };
+        let generation = member.agent(role).map_or(0, |former| former.generation.saturating_add(1));
+        member.agents.insert(role, Agent { generation, ..agent });
+        self.links.remove(&(index, role));
+        self.broken.remove(&(index, role));
+    }
+
+    /// Marks an agent as absent.
+    pub(super) fn remove(&mut self, at: (usize, Role), reason: String) {
+        self.links.remove(&at);
+        self.broken.remove(&at);
+        self.absent.insert(at, reason);
+    }
+
+    /// Returns why a probe that did not pass says nothing about the network.
+    fn excuse(&self, probe: &Probe) -> Option<&str> {
+        let ends = [Some(probe.asker), probe.target];
+        let absent = ends.into_iter().flatten().find_map(|end| self.absent.get(&end));
+        let down = || ends.into_iter().flatten().find_map(|(node, _)| self.down.get(&node));
+        let lingering = || self.lingering.as_ref().filter(|_| probe.key.path.needs_services());
+        absent.or_else(down).or_else(lingering).map(String::as_str)
+    }
+
+    /// Records the probes from and to absent agents as not tested, and returns the others.
+    pub(super) fn without_absent(&self, mut probes: Vec<Probe>, cells: &mut Cells) -> Vec<Probe> {
+        let is_absent = |probe: &Probe| {
+            let ends = [Some(probe.asker), probe.target];
+            ends.into_iter().flatten().find_map(|end| self.absent.get(&end))
+        };
+        for probe in &probes {
+            if let Some(reason) = is_absent(probe) {
+                cells.record_untested(probe.key.clone(), reason);
+            }
+        }
+        probes.retain(|probe| is_absent(probe).is_none());
+        probes
     }
 
     /// Opens the connections that are missing.
-    pub(super) async fn connect(&mut self, cluster: &Cluster, namespace: &str, port: u16) {
-        let port = port.to_string();
+    pub(super) async fn connect(&mut self, deployment: &Deployment) {
+        let (cluster, settings) = (deployment.cluster(), deployment.settings());
+        let port = settings.port.to_string();
         let mut wanted = Vec::new();
         for (index, member) in self.members.iter().enumerate() {
             for role in Role::ALL {
                 if let Some(agent) = member.agent(role)
                     && !self.links.contains_key(&(index, role))
+                    && !self.absent.contains_key(&(index, role))
                 {
                     wanted.push(((index, role), agent.name.clone()));
                 }
@@ -88,7 +159,7 @@ impl Fleet {
         }
         let opened = stream::iter(wanted.into_iter().map(async |(at, name)| {
             let command = [PROGRAM, "agent", "probe", "--name", &name, "--port", &port];
-            let link = cluster.exec(namespace, &name, &command).await.and_then(|mut command| {
+            let link = cluster.exec(&settings.namespace, &name, &command).await.and_then(|mut command| {
                 let (input, output) = command.streams().ok_or("the command has no streams")?;
                 Ok(AgentLink::new(input, output, command))
             });
@@ -152,6 +223,12 @@ impl Fleet {
                     to: agent.name.as_str().into(),
                     variant: role.name().into(),
                 };
+                let is_gone = self.absent.get(&(index, role));
+                let is_down = self.down.get(&index).filter(|_| self.broken.contains_key(&(index, role)));
+                if let Some(reason) = is_gone.or(is_down) {
+                    cells.record_untested(key, reason);
+                    continue;
+                }
                 let (seen, fault) = match self.broken.get(&(index, role)) {
                     Some(reason) => (reason.clone(), Some(FaultClass::Broken)),
                     None => ("it reports".to_string(), None),
@@ -195,26 +272,50 @@ impl Fleet {
         futures_util::future::join_all(asked).await.into_iter().flatten().collect()
     }
 
+    /// Whether a reply is missing or is that of a fault.
+    pub(super) fn has_failed(&self, probe: &Probe, seen: &Result<Seen, String>) -> bool {
+        let judge = |seen: &Seen| judged(&probe.expectation, seen, None, &self.members, "").fault;
+        !seen.as_ref().is_ok_and(|seen| judge(seen).is_none())
+    }
+
     /// Judges the replies, and records them.
     pub(super) fn record(&self, replies: Replies, received: &HashMap<u64, u16>, cells: &mut Cells) {
         for (probe, seen) in replies.0 {
-            let Probe { key, expectation, tried, .. } = probe;
-            let seen = match seen {
-                Ok(seen) => seen,
-                Err(reason) => {
-                    cells.record_untested(key, &reason);
-                    continue;
-                }
+            let arrived = match &probe.expectation {
+                Expectation::Series { key, .. } => received.get(key).copied(),
+                _ => None,
             };
-            match (&expectation, &seen) {
-                (Expectation::Series { key: series, .. }, Seen::Echoes { sent, answered, .. }) => {
-                    let arrived = received.get(series).copied();
-                    let lost = u64::from(sent.saturating_sub(*answered));
-                    let observation = judged(&expectation, &seen, arrived, &self.members, &tried);
-                    cells.record_series(key, (u64::from(*sent), lost), |_, _| observation);
+            let Some(observation) = self.observation(&probe, &seen, arrived, cells) else { continue };
+            match seen {
+                Ok(Seen::Echoes { sent, answered, .. }) => {
+                    let lost = u64::from(sent.saturating_sub(answered));
+                    cells.record_series(probe.key, (u64::from(sent), lost), |_, _| observation);
                 }
-                _ => cells.record(key, judged(&expectation, &seen, None, &self.members, &tried)),
+                _ => cells.record(probe.key, observation),
             }
         }
+    }
+
+    /// Returns what a reply says about the network. Records a probe as not tested if it says nothing.
+    pub(super) fn observation(
+        &self,
+        probe: &Probe,
+        seen: &Result<Seen, String>,
+        arrived: Option<u16>,
+        cells: &mut Cells,
+    ) -> Option<Observation> {
+        let excuse = self.excuse(probe);
+        let untested = match seen {
+            Ok(seen) => {
+                let observation = judged(&probe.expectation, seen, arrived, &self.members, &probe.tried);
+                match excuse {
+                    Some(excuse) if observation.fault.is_some() => excuse,
+                    _ => return Some(observation),
+                }
+            }
+            Err(reason) => excuse.unwrap_or(reason),
+        };
+        cells.record_untested(probe.key.clone(), untested);
+        None
     }
 }

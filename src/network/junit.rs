@@ -22,6 +22,11 @@ pub fn file(result: &Result, is_known: impl Fn(&super::cell::CellKey, &super::ce
         "<testsuite name=\"netsurgeon network test\" tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\">",
         result.paths.len(),
     );
+    let _ = writeln!(
+        text,
+        "  <properties><property name=\"rounds\" value=\"{}\"/><property name=\"ended-early\" value=\"{}\"/></properties>",
+        result.rounds, result.ended_early,
+    );
     for (key, cell) in result.cells() {
         let name = escape(&format!("{} to {} {}", key.from, key.to, key.variant));
         let _ = write!(text, "  <testcase classname=\"{}\" name=\"{}\">", key.path, name.trim());

@@ -42,6 +42,10 @@ pub struct Agent {
     pub name: String,
     /// Its addresses: those of the node on the host network.
     pub addresses: Vec<IpAddr>,
+    /// The UID of its Pod.
+    pub uid: String,
+    /// How often its Pod was created again.
+    pub generation: usize,
 }
 
 impl Agent {

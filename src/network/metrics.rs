@@ -32,7 +32,12 @@ pub fn text(result: &Result) -> String {
     for (name, help, value) in [
         ("netsurgeon_network_datagrams_sent", "Datagrams that the loss probe sent.", sent),
         ("netsurgeon_network_datagrams_lost", "Datagrams of the loss probe without an answer.", lost),
-        ("netsurgeon_network_rounds", "Rounds of the network test.", result.rounds.into()),
+        ("netsurgeon_network_rounds", "Complete rounds of the network test.", result.rounds.into()),
+        (
+            "netsurgeon_network_ended_early",
+            "Whether a signal ended the network test before its last round.",
+            result.ended_early.into(),
+        ),
         (
             "netsurgeon_network_nodes",
             "Nodes of the network test.",

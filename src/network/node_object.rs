@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::cell::{CellKey, Cells, FaultClass, Observation};
 use super::path::Path;
 use crate::kube_api::accessors::has_condition;
+use crate::words::brief;
 
 /// The condition of a node whose network is not configured, which network plug-ins and route controllers set
 /// (`NodeNetworkUnavailable`, k8s.io/api/core/v1, v0.37.2).
@@ -15,6 +16,22 @@ const TAINTS: [&str; 3] = [
     "node.cilium.io/agent-not-ready",
     "node.kubernetes.io/not-ready",
 ];
+
+/// Returns why a Node is not ready, if the reason is not its network: for example that its kubelet is down.
+pub(super) fn not_ready(node: &Node) -> Option<String> {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.find(|one| one.type_ == "Ready" && one.status != "True")?;
+    let [reason, message] = [&ready.reason, &ready.message].map(|text| text.as_deref().unwrap_or_default());
+    // The kubelet reports the runtime's condition `NetworkReady` in this message (`runtimeState`, pkg/kubelet/runtime.go, v1.37.2).
+    let is_of_network = message.contains("network") || message.contains("cni");
+    (!is_of_network).then(|| format!("it is not ready: {reason}: {}", brief(message)))
+}
+
+/// Returns the Pod ranges of a Node.
+pub(super) fn pod_ranges(node: &Node) -> Vec<ipnetwork::IpNetwork> {
+    let ranges = node.spec.iter().flat_map(|spec| spec.pod_cidrs.iter().flatten());
+    ranges.filter_map(|range| range.parse().ok()).collect()
+}
 
 /// Records whether the Node has a condition or a taint that keeps Pods away because of the network.
 pub(super) fn observed(node: &Node, name: &str, cells: &mut Cells) {

@@ -240,6 +240,17 @@ pub fn rbac(namespace: &str) -> Vec<Value> {
             "rules": [
                 {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
                 {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"], "resourceNames": names},
+                // Only to explain failures: policies that may block the test.
+                {
+                    "apiGroups": [
+                        "policy.networking.k8s.io", "crd.projectcalico.org", "projectcalico.org", "cilium.io", "crd.antrea.io",
+                    ],
+                    "resources": [
+                        "adminnetworkpolicies", "baselineadminnetworkpolicies", "clusternetworkpolicies", "globalnetworkpolicies",
+                        "networkpolicies", "ciliumclusterwidenetworkpolicies", "ciliumnetworkpolicies",
+                    ],
+                    "verbs": ["list"],
+                },
             ],
         }),
         json!({

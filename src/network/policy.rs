@@ -10,15 +10,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::cell::{CellKey, Cells, FaultClass};
+use super::attendance::Attendance;
+use super::cell::{CellKey, Cells, FaultClass, Observation};
 use super::deployment::{Deployment, DeploymentError};
-use super::expectation::{Expectation, judged};
+use super::expectation::Expectation;
 use super::fleet::{Fleet, Replies};
 use super::member::Role;
 use super::objects::{ROLE, RUN};
 use super::path::Path;
 use super::round::{Probe, Schedule, family, tried};
-use crate::agent::{Ask, Seen, Transport};
+use crate::agent::{Ask, Transport};
 
 /// The time until a policy must be in effect.
 pub(super) const EFFECT: Duration = Duration::from_secs(30);
@@ -33,6 +34,7 @@ pub(super) struct Policies<'t> {
     pub(super) port: u16,
     /// Pairs of agents that do not reach each other without a policy either, so that silence proves nothing.
     pub(super) excluded: BTreeSet<CellKey>,
+    pub(super) attendance: &'t mut Attendance,
 }
 
 /// What a policy does, in the variant of a cell.
@@ -85,8 +87,7 @@ impl Policies<'_> {
             let case = Case { path: Path::PolicyAllow, variant, is_egress };
             let Replies(replies) = fleet.ask(self.probes(fleet, case)).await;
             for (probe, seen) in replies {
-                let judge = |seen: &Seen| judged(&probe.expectation, seen, None, &fleet.members, "").fault;
-                if !seen.as_ref().is_ok_and(|seen| judge(seen).is_none()) {
+                if fleet.has_failed(&probe, &seen) {
                     let key = CellKey { path: Path::PolicyDeny, ..probe.key.clone() };
                     cells.record_untested(key, "the Pod does not answer without a policy either");
                     self.excluded.insert(pair(&probe.key, is_egress));
@@ -95,7 +96,7 @@ impl Policies<'_> {
         }
     }
 
-    async fn egress(&self, fleet: &mut Fleet, cells: &mut Cells) -> Result<(), DeploymentError> {
+    async fn egress(&mut self, fleet: &mut Fleet, cells: &mut Cells) -> Result<(), DeploymentError> {
         self.deployment.create_policy("deny-egress", &json!({"policyTypes": ["Egress"]})).await?;
         let deny = Case { path: Path::PolicyDeny, variant: "egress", is_egress: true };
         let allow = Case { path: Path::PolicyAllow, variant: "egress to Pods", is_egress: true };
@@ -134,36 +135,18 @@ impl Policies<'_> {
     }
 
     /// Probes until everything is as it must be, or the time is over. Records the last observations.
-    async fn settle(&self, fleet: &mut Fleet, case: Case, cells: &mut Cells) {
+    async fn settle(&mut self, fleet: &mut Fleet, case: Case, cells: &mut Cells) {
         let started = Instant::now();
         loop {
             let Replies(replies) = fleet.ask(self.probes(fleet, case)).await;
-            let are_right = replies.iter().all(|(probe, seen)| {
-                let judge = |seen| judged(&probe.expectation, seen, None, &fleet.members, "");
-                seen.as_ref().is_ok_and(|seen| judge(seen).fault.is_none())
-            });
+            let are_right = replies.iter().all(|(probe, seen)| !fleet.has_failed(probe, seen));
             if are_right || started.elapsed() > EFFECT {
-                for (probe, seen) in replies {
-                    match seen {
-                        Ok(seen) => {
-                            let mut observation =
-                                judged(&probe.expectation, &seen, None, &fleet.members, &probe.tried);
-                            if let Some(fault) = &mut observation.fault
-                                && case.path == Path::PolicyAllow
-                            {
-                                *fault = FaultClass::NotAllowed;
-                            }
-                            if observation.fault.is_some() && case.variant == BY_ADDRESS {
-                                // Cilium and others do not compare addresses of Pods with `ipBlock`, which the API permits.
-                                cells.record_untested(
-                                    probe.key,
-                                    "the policy engine does not match Pods by `ipBlock`",
-                                );
-                            } else {
-                                cells.record(probe.key, observation);
-                            }
-                        }
-                        Err(reason) => cells.record_untested(probe.key, &reason),
+                if !are_right {
+                    self.attendance.refresh(self.deployment, fleet, false, cells).await;
+                }
+                for (probe, seen) in &replies {
+                    if let Some(observation) = fleet.observation(probe, seen, None, cells) {
+                        record(case, probe, observation, cells);
                     }
                 }
                 return;
@@ -198,6 +181,12 @@ impl Policies<'_> {
             }
             probes.extend(pairs.into_iter().flat_map(|(from, to)| self.probe(fleet, case, from, to)));
         }
+        probes.retain(|probe| {
+            ![Some(probe.asker), probe.target]
+                .into_iter()
+                .flatten()
+                .any(|end| fleet.absent.contains_key(&end))
+        });
         probes.retain(|probe| !self.excluded.contains(&pair(&probe.key, case.is_egress)));
         probes
     }
@@ -223,6 +212,7 @@ impl Policies<'_> {
                     variant: variant.trim().into(),
                 },
                 asker: from,
+                target: Some(to),
                 ask: Ask::Who { to: at, transport: Transport::Tcp, tries: 1 },
                 expectation,
                 tried: tried(
@@ -233,6 +223,20 @@ impl Policies<'_> {
             }
         };
         pairs.map(probe).collect()
+    }
+}
+
+fn record(case: Case, probe: &Probe, mut observation: Observation, cells: &mut Cells) {
+    if let Some(fault) = &mut observation.fault
+        && case.path == Path::PolicyAllow
+    {
+        *fault = FaultClass::NotAllowed;
+    }
+    if observation.fault.is_some() && case.variant == BY_ADDRESS {
+        // Cilium and others do not compare addresses of Pods with `ipBlock`, which the API permits.
+        cells.record_untested(probe.key.clone(), "the policy engine does not match Pods by `ipBlock`");
+    } else {
+        cells.record(probe.key.clone(), observation);
     }
 }
 

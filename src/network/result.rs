@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, CellKey, Verdict};
+use super::isolation::ForeignPolicy;
 
 /// The result of a test.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -15,10 +16,16 @@ pub struct Result {
     pub seconds: f64,
     /// The nodes, in the order of the matrix.
     pub nodes: Vec<String>,
-    /// The number of rounds.
+    /// The number of complete rounds.
     pub rounds: u32,
+    /// Whether a signal ended the test before all rounds were done. The result is that of the complete rounds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended_early: bool,
     /// The number of rounds after which every pair of nodes was asked.
     pub rounds_to_cover: usize,
+    /// Policies of others that may block traffic of the test; only read if a path failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<ForeignPolicy>,
     /// All paths.
     pub paths: Vec<PathResult>,
 }

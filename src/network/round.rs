@@ -40,6 +40,8 @@ pub(super) struct Probe {
     pub(super) key: CellKey,
     /// The node and the role of the agent that asks.
     pub(super) asker: (usize, Role),
+    /// The agent that must be there, if the probe asks a certain one.
+    pub(super) target: Option<(usize, Role)>,
     pub(super) ask: Ask,
     pub(super) expectation: Expectation,
     /// From where to where, for people.
@@ -133,6 +135,13 @@ impl Round<'_> {
         probes
     }
 
+    /// Returns the probes whose answers depend on the endpoints of the Services.
+    pub(super) fn services(&self) -> Vec<Probe> {
+        let mut probes = self.probes();
+        probes.retain(|probe| probe.key.path.needs_services());
+        probes
+    }
+
     /// Returns the pairs of addresses of two agents, one for each family that both have, with the suffix of the variant.
     fn families(&self, from: (usize, Role), to: (usize, Role)) -> Vec<(IpAddr, IpAddr, &'static str)> {
         let agent =
@@ -157,6 +166,12 @@ impl Round<'_> {
         agent.map(|agent| agent.name.clone()).unwrap_or_default()
     }
 
+    /// Returns how often the Pod agent of a node was created again.
+    fn generation(&self, index: usize) -> usize {
+        let agent = self.members.get(index).and_then(|member| member.agent(Role::Pod));
+        agent.map_or(0, |agent| agent.generation)
+    }
+
     fn key(&self, path: Path, from: usize, to: &str, variant: &str) -> CellKey {
         CellKey { path, from: self.name(from).into(), to: to.into(), variant: variant.trim().into() }
     }
@@ -176,6 +191,7 @@ impl Round<'_> {
                 probes.push(Probe {
                     key: self.key(path, from.0, &self.name(to.0), &format!("{transport} {family}")),
                     asker: from,
+                    target: Some(to),
                     ask: Ask::Who { to: to_port, transport: *transport, tries: TRIES },
                     expectation: Expectation::Agent {
                         names: [self.agent_name(to)].into(),
@@ -223,6 +239,7 @@ impl Round<'_> {
         probes.push(Probe {
             key: self.key(Path::Loss, from, &name, &format!("UDP {family}")),
             asker,
+            target: Some(receiver),
             ask: Ask::Echoes { to: at, count: SERIES, key },
             expectation: Expectation::Series { receiver, key, name: self.agent_name(receiver) },
             tried: tried(Role::Pod, source, &format!("{SERIES} datagrams to {at}")),
@@ -230,6 +247,7 @@ impl Round<'_> {
         probes.push(Probe {
             key: self.key(Path::FullSize, from, &name, family),
             asker,
+            target: Some(receiver),
             ask: Ask::FullSize { to: at },
             expectation: Expectation::FullSize,
             tried: tried(
@@ -243,6 +261,7 @@ impl Round<'_> {
             probes.push(Probe {
                 key: self.key(Path::Transfer, from, &name, &format!("{word} {family}")),
                 asker,
+                target: Some(receiver),
                 ask: Ask::Transfer { to: at, bytes: TRANSFER, way },
                 expectation: Expectation::Success,
                 tried: tried(Role::Pod, source, &format!("{word} of 1 MiB, TCP {at}")),
@@ -255,11 +274,12 @@ impl Round<'_> {
         let (host, there) = ((from, Role::Host), (to, Role::Host));
         let of = |names| Expectation::Agent { names, source: None };
         for (source, target, family) in self.families(host, there) {
-            let mut push = |path, port: u16, transport: Transport, expectation: Expectation| {
+            let mut push = |path, role, port: u16, transport: Transport, expectation: Expectation| {
                 let at = SocketAddr::new(target, port);
                 probes.push(Probe {
                     key: self.key(path, from, &self.name(to), &format!("{transport} {family}")),
                     asker: host,
+                    target: Some((to, role)),
                     ask: Ask::Who { to: at, transport, tries: TRIES },
                     expectation,
                     tried: tried(Role::Host, source, &format!("{transport} {at}")),
@@ -267,15 +287,15 @@ impl Round<'_> {
             };
             if self.members.get(to).is_some_and(|member| member.agent(Role::Peer).is_some()) {
                 let peer: Arc<[String]> = [self.agent_name((to, Role::Peer))].into();
-                push(Path::HostPort, self.ports.1, Transport::Tcp, of(peer.clone()));
-                push(Path::HostPort, self.ports.1, Transport::Udp, of(peer));
+                push(Path::HostPort, Role::Peer, self.ports.1, Transport::Tcp, of(peer.clone()));
+                push(Path::HostPort, Role::Peer, self.ports.1, Transport::Udp, of(peer));
             }
             let has_family =
                 |addresses: &[IpAddr]| addresses.iter().any(|one| one.is_ipv4() == target.is_ipv4());
             if let (addresses, Some(port)) = &self.targets.service
                 && has_family(addresses)
             {
-                push(Path::NodePort, *port, Transport::Tcp, of(self.endpoints.clone()));
+                push(Path::NodePort, Role::Host, *port, Transport::Tcp, of(self.endpoints.clone()));
             }
             if let (addresses, Some(port)) = &self.targets.local
                 && has_family(addresses)
@@ -284,7 +304,7 @@ impl Round<'_> {
                 let name = self.agent_name((to, Role::Pod));
                 let expectation =
                     Expectation::LocalPort { name, all: self.endpoints.clone(), from: host, to };
-                push(Path::NodePortLocal, *port, Transport::Tcp, expectation);
+                push(Path::NodePortLocal, Role::Pod, *port, Transport::Tcp, expectation);
             }
         }
     }
@@ -311,6 +331,7 @@ impl Round<'_> {
                         &format!("TCP {}", family(*cluster_ip)),
                     ),
                     asker: (from, role),
+                    target: None,
                     ask: Ask::Spread { to: at, count },
                     expectation: Expectation::Endpoints {
                         all: all.clone(),
@@ -335,6 +356,7 @@ impl Round<'_> {
                     &format!("TCP {}", family(*cluster_ip)),
                 ),
                 asker: (from, Role::Pod),
+                target: None,
                 ask: Ask::Who { to: at, transport: Transport::Tcp, tries: TRIES },
                 expectation: Expectation::Agent { names: [own.name.clone()].into(), source: None },
                 tried: tried(
@@ -359,6 +381,7 @@ impl Round<'_> {
                     probes.push(Probe {
                         key: self.key(path, from, &at, name),
                         asker,
+                        target: None,
                         ask: Ask::Resolve { name: name.clone(), server, transport },
                         expectation: Expectation::Addresses { wanted: addresses.clone() },
                         tried: tried(
@@ -379,6 +402,7 @@ impl Round<'_> {
                 probes.push(Probe {
                     key: self.key(Path::ApiServer, from, &at.to_string(), word),
                     asker: (from, role),
+                    target: None,
                     ask: Ask::Connect { to: *at },
                     expectation: Expectation::Success,
                     tried: tried(role, source, &format!("TCP {at}")),
@@ -394,10 +418,13 @@ impl Round<'_> {
             let Some(to) = self.schedule.partners(from, 0).first().copied() else { continue };
             for (source, target, family) in self.families((from, Role::Pod), (to, Role::Pod)) {
                 let at = SocketAddr::new(target, self.ports.0);
-                let key = series_key(0, from, to, target.is_ipv6());
+                // A connection to an earlier agent has ended with it.
+                let generation = [from, to].map(|at| self.generation(at)).into_iter().sum();
+                let key = series_key(generation, from, to, target.is_ipv6());
                 probes.push(Probe {
                     key: self.key(Path::StandingConnection, from, &self.name(to), &format!("TCP {family}")),
                     asker: (from, Role::Pod),
+                    target: Some((to, Role::Pod)),
                     ask: Ask::Stand { to: at, key },
                     expectation: Expectation::Open,
                     tried: tried(Role::Pod, source, &format!("TCP {at}, open since the start")),

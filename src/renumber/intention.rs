@@ -106,9 +106,15 @@ impl Renumbering {
         self.from.iter().any(|range| self.to.overlaps(range))
     }
 
-    /// Returns whether Services leave this address: it is in an old range, and not in the new range.
+    /// Returns whether a Service can have this address in the new range. The network address and the broadcast address of the new
+    /// range can be ordinary addresses of an old range.
+    pub fn accepts(&self, address: IpAddr) -> bool {
+        self.to.is_allocatable(address, self.era != Era::Objects)
+    }
+
+    /// Returns whether Services leave this address: it is in an old range, and no Service can have it in the new range.
     pub fn is_left(&self, address: IpAddr) -> bool {
-        self.from.iter().any(|range| range.contains(address)) && !self.to.contains(address)
+        self.from.iter().any(|range| range.contains(address)) && !self.accepts(address)
     }
 
     /// Returns the ranges of the addresses that the operation retires: what the new range does not have of the old ranges, and

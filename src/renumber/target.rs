@@ -117,8 +117,7 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     if ranges.iter().filter(|range| range.family() == to.family()).eq([to]) {
         return Err(TargetError::Same { to: *to });
     }
-    let overlapping = ranges.iter().filter(|range| range.overlaps(to));
-    if let Some(leaving) = overlapping.into_iter().find_map(|existing| leaving(survey, to, existing)) {
+    if let Some(leaving) = leaving(survey, to) {
         return Err(leaving);
     }
     first_is_free(survey, to)?;
@@ -128,19 +127,23 @@ pub fn check(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     Ok(())
 }
 
-/// Returns the error for a range whose ServiceCIDRs are all being deleted; `None` for any other range.
-fn leaving(survey: &Survey, to: &ServiceCidr, existing: &ServiceCidr) -> Option<TargetError> {
-    let mut owners = survey.service_cidrs.iter().filter(|owner| owner.ranges.contains(existing));
+/// Returns the error if the range is that of ServiceCIDRs which are all being deleted. The operation could not create its own
+/// ServiceCIDR until they are gone. Other ranges that are being deleted do not matter.
+fn leaving(survey: &Survey, to: &ServiceCidr) -> Option<TargetError> {
+    let mut owners = survey.service_cidrs.iter().filter(|owner| owner.ranges.contains(to));
     let name = owners.clone().next()?.name.clone();
     if !owners.all(|owner| owner.terminating) {
         return None;
     }
-    // Services managed by netsurgeon are not listed, because the operator does not have to recreate them.
-    let has = |service: &&ServiceRecord| {
-        !service.is_labelled_ours() && service.addresses.iter().any(|address| existing.contains(*address))
+    let others: Vec<&ServiceCidr> =
+        survey.service_cidrs.iter().filter(|cidr| cidr.name != name).flat_map(|cidr| &cidr.ranges).collect();
+    let keeps = |address: &IpAddr| {
+        to.is_usable(*address) && !others.iter().any(|range| range.is_usable(*address))
     };
+    // Services managed by netsurgeon are not listed, because the operator does not have to recreate them.
+    let has = |service: &&ServiceRecord| !service.is_labelled_ours() && service.addresses.iter().any(keeps);
     let kept_by = survey.services.iter().filter(has).map(ServiceRecord::subject).collect();
-    Some(TargetError::Leaving { to: *to, existing: *existing, name, kept_by })
+    Some(TargetError::Leaving { to: *to, existing: *to, name, kept_by })
 }
 
 /// Checks that no other Service has the first address of the range, which is the address of `default/kubernetes`. The address of
@@ -149,9 +152,13 @@ fn first_is_free(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     // Only the family of `default/kubernetes` has this rule.
     let is_its = |service: &ServiceRecord| service.is_kubernetes() && service.address(to.family()).is_some();
     let Some(first) = to.first().filter(|_| survey.services.iter().any(is_its)) else { return Ok(()) };
-    let has = |service: &&ServiceRecord| !service.is_kubernetes() && service.addresses.contains(&first);
-    let Some(owner) = survey.services.iter().find(has) else { return Ok(()) };
-    Err(TargetError::FirstTaken { to: *to, first, owner: owner.subject() })
+    let has = |service: &&ServiceRecord| {
+        !service.is_kubernetes() && !service.is_sentinel() && (service.addresses.contains(&first) || service.has_external_ip(first))
+    };
+    if let Some(owner) = survey.services.iter().find(has) {
+        return Err(TargetError::FirstTaken { to: *to, first, owner: owner.subject() });
+    }
+    Ok(())
 }
 
 /// Checks that the API server accepts the range in a cluster of this storage era.

@@ -22,7 +22,7 @@ pub fn page(result: &TestResult, causes: &[Cause]) -> String {
     let identity = facts([
         ("Started", code(&result.started)),
         ("Nodes", result.nodes.len().render()),
-        ("Rounds", result.rounds.render()),
+        ("Rounds", rounds(result).render()),
         ("Time of the rounds", format!("{:.0} s", result.seconds).render()),
         ("Rounds until every pair is tested", result.rounds_to_cover.render()),
     ]);
@@ -33,6 +33,11 @@ pub fn page(result: &TestResult, causes: &[Cause]) -> String {
         (section("paths", "Paths", &paths(result)))
     };
     document("Network test", &content, "the agents on the nodes")
+}
+
+fn rounds(result: &TestResult) -> String {
+    let ended = if result.ended_early { ", then ended early by a signal" } else { "" };
+    format!("{}{ended}", result.rounds)
 }
 
 fn section_of(result: &TestResult, cause: &Cause) -> Markup {

@@ -7,7 +7,7 @@ use clap::Args;
 use rand::Rng as _;
 
 use crate::cli::api::KubeArgs;
-use crate::cli::network::{and_clean, roles, time};
+use crate::cli::network::{and_clean, roles, time, unless_stopped};
 use crate::cli::output::{Output, Tone, table};
 use crate::cli::{Context, Outcome};
 use crate::cni::show::{ClusterFacts, NodeRead, NodeShown, Shown, node_states, shown};
@@ -104,8 +104,8 @@ impl ShowArgs {
         let holder = format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), settings.run);
         let deployment = Deployment::new(cluster.clone(), settings, &holder);
         let say = |text: &str| context.output.progress(text);
-        let work = node_states(cluster, &deployment, nodes, self.patience, &say);
-        let (reads, cleaned) = and_clean(context, &deployment, work).await?;
+        let work = Box::pin(node_states(cluster, &deployment, nodes, self.patience, &say));
+        let (reads, cleaned) = and_clean(context, &deployment, unless_stopped(work)).await?;
         cleaned.map(|()| reads)
     }
 }

@@ -43,18 +43,25 @@ pub(in crate::cli) async fn until_signal() {
     }
 }
 
-/// Does work with Pods of netsurgeon until it ends or a signal arrives, and removes the Pods in every case. Returns the result of the work
-/// and how the removal ended; if the work failed or was stopped, its failure.
+/// Does work until it ends or a signal arrives. Returns `None` if a signal stopped it.
+pub(in crate::cli) async fn unless_stopped<T>(
+    work: impl Future<Output = Result<T, DeploymentError>>,
+) -> Result<Option<T>, DeploymentError> {
+    tokio::select! {
+        done = work => done.map(Some),
+        () = until_signal() => Ok(None),
+    }
+}
+
+/// Does work with Pods of netsurgeon, and removes the Pods however it ends. Returns the result of the work and how the removal ended;
+/// if the work failed, or has no result because a signal stopped it, its failure.
 pub(in crate::cli) async fn and_clean<T>(
     context: &Context,
     deployment: &Deployment,
-    work: impl Future<Output = Result<T, DeploymentError>>,
+    work: impl Future<Output = Result<Option<T>, DeploymentError>>,
 ) -> Result<(T, Result<(), Failure>), Failure> {
     let namespace = &deployment.settings().namespace;
-    let done = tokio::select! {
-        done = work => Some(done),
-        () = until_signal() => None,
-    };
+    let done = work.await;
     context.output.progress("removing the Pods");
     let cleaned = tokio::select! {
         cleaned = deployment.clean() => cleaned.map(drop).map_err(|error| failure(error, namespace)),
@@ -62,19 +69,19 @@ pub(in crate::cli) async fn and_clean<T>(
             .hint(format!("remove the rest: `netsurgeon network clean --namespace {namespace} --force`"))),
     };
     match done {
-        None => {
+        Ok(None) => {
             cleaned?;
             Err(Failure::of(ExitKind::Paused, "stopped by a signal; everything was removed")
                 .hint("run the command again"))
         }
         // The first failure is the interesting one.
-        Some(Err(error)) => {
+        Err(error) => {
             if let Err(second) = cleaned {
                 context.output.warn(&second.to_string());
             }
             Err(failure(error, namespace))
         }
-        Some(Ok(done)) => Ok((done, cleaned)),
+        Ok(Some(done)) => Ok((done, cleaned)),
     }
 }
 
@@ -89,6 +96,8 @@ fn failure(error: DeploymentError, namespace: &str) -> Failure {
         DeploymentError::Busy { .. } => Failure::refused(error.to_string()).hint(format!(
             "wait until it has ended; or, if it does not run any more: `netsurgeon network clean --namespace {namespace} --force`"
         )),
+        DeploymentError::LeaseLost { .. } => Failure::refused(error.to_string())
+            .hint("run the command again later, or in a namespace of its own (`--namespace`)"),
         DeploymentError::UnknownNode(_) => Failure::usage(error.to_string()).hint("`kubectl get nodes`"),
         DeploymentError::NoNodes => Failure::refused(error.to_string()).hint("check `--node`: `kubectl get nodes`"),
         DeploymentError::NotRemoved { .. } => Failure::refused(error.to_string())

@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use rand::Rng as _;
 
 use super::test_output::{TestOutput, text};
-use super::{and_clean, roles, time};
+use super::{and_clean, roles, time, until_signal};
 use crate::cli::api::KubeArgs;
 use crate::cli::file::{self, Readers, write_file};
 use crate::cli::{Context, Outcome};
@@ -28,7 +28,8 @@ use crate::session::{ExitKind, Failure};
 /// host ports, node ports, DNS over UDP and TCP, packets of full size, 1 MiB over TCP, loss, NetworkPolicies, connections that stay
 /// open. The agents report through the API server and the kubelets, so a broken Pod network hides nothing. Every failed path says
 /// what was tried and seen; the output ends with the likely causes and their remedies. The exit status is 3 if a path failed that
-/// the baseline does not have. docs/network-test.md describes every path.
+/// the baseline does not have. A signal ends the test with the result of the complete rounds, and with exit status 6 if these have
+/// no finding. docs/network-test.md describes every path.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -136,8 +137,8 @@ pub(super) async fn run(context: &Context, args: &TestArgs) -> Result<Outcome, F
     let holder = format!("{}-{}", rustix::system::uname().nodename().to_string_lossy(), settings.run);
     let deployment = Deployment::new(cluster.clone(), settings, &holder);
     let say = |text: &str| context.output.progress(text);
-    let (result, cleaned) =
-        and_clean(context, &deployment, Box::pin(test.run(&cluster, &deployment, &say))).await?;
+    let work = Box::pin(test.run(&cluster, &deployment, until_signal(), &say));
+    let (result, cleaned) = and_clean(context, &deployment, work).await?;
     let outcome = report(context, args, &result, baseline.as_ref())?;
     match (outcome, cleaned) {
         // The findings are why the user runs the test.
@@ -176,7 +177,11 @@ fn report(
         let saved = serde_json::to_vec(result).map_err(|error| Failure::new(ExitKind::Bug, error))?;
         write_file(path, &saved, Readers::All)?;
     }
-    Ok(if output.has_findings() { Outcome::Findings } else { Outcome::Done })
+    Ok(match (output.has_findings(), result.ended_early) {
+        (true, _) => Outcome::Findings,
+        (false, true) => Outcome::Paused,
+        (false, false) => Outcome::Done,
+    })
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<Baseline, Failure> {

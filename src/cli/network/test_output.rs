@@ -12,6 +12,8 @@ use crate::words::{and_more, counted};
 const MATRIX: usize = 20;
 /// The number of failed paths of one kind that are printed in full.
 const IN_FULL: usize = 4;
+/// The number of agents that were not there of which the reason is printed.
+const ABSENT: usize = 12;
 /// The width of the output, in columns.
 const WIDTH: usize = 100;
 
@@ -91,6 +93,7 @@ fn gaps(output: &Output, of: &TestOutput<'_>) -> Option<String> {
             .and_then(|(_, cell)| cell.not_tested.as_deref());
         lines.push(format!("{path}: not tested: {}", reason.unwrap_or("no reason is known")));
     }
+    lines.extend(absent_agents(of.result));
     if let Some(first) = of.vanished.first() {
         let count = counted(of.vanished.len(), "path", "paths");
         lines.push(format!(
@@ -103,6 +106,25 @@ fn gaps(output: &Output, of: &TestOutput<'_>) -> Option<String> {
         lines.push(format!("{} could not be tested in every round", counted(partly, "path", "paths")));
     }
     (!lines.is_empty()).then(|| output.paint(Tone::Careful, &lines.join("\n")) + "\n")
+}
+
+/// Which agents were not there, and why.
+fn absent_agents(result: &TestResult) -> Vec<String> {
+    let is_of_agent = |key: &CellKey| matches!(key.path, Path::Agent | Path::NewPod);
+    let absent = result.cells().filter(|(key, cell)| is_of_agent(key) && cell.untested > 0);
+    let lines: Vec<String> = absent
+        .map(|(key, cell)| {
+            let rounds = counted(usize::try_from(cell.untested).unwrap_or(usize::MAX), "round", "rounds");
+            format!(
+                "{}: not tested in {rounds}: {}",
+                key.from,
+                cell.not_tested.as_deref().unwrap_or_default()
+            )
+        })
+        .collect();
+    let more = lines.len().saturating_sub(ABSENT);
+    let note = (more > 0).then(|| format!("{more} more agents were not there"));
+    lines.into_iter().take(ABSENT).chain(note).collect()
 }
 
 fn summary(output: &Output, of: &TestOutput<'_>) -> String {
@@ -237,6 +259,7 @@ fn verdict(of: &TestOutput<'_>) -> String {
         counted(usize::try_from(result.rounds).unwrap_or(usize::MAX), "round", "rounds"),
         result.seconds
     );
+    let ended = if result.ended_early { "; ended early by a signal" } else { "" };
     let covered = if usize::try_from(result.rounds).unwrap_or(usize::MAX) < result.rounds_to_cover {
         format!("; every pair of nodes is tested after {} rounds", result.rounds_to_cover)
     } else {
@@ -252,7 +275,7 @@ fn verdict(of: &TestOutput<'_>) -> String {
             format!("{} failed, and {known} as in the baseline", counted(new, "new path", "new paths"))
         }
     };
-    format!("{outcome} ({tested}{covered})\n")
+    format!("{outcome} ({tested}{covered}{ended})\n")
 }
 
 #[cfg(test)]

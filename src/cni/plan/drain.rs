@@ -8,10 +8,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use crate::inventory::budgets::{ClosedBudget, DrainBudgets, SeveralBudgets};
 use crate::inventory::drain::{has_local_data, is_bare, is_drained};
 use crate::inventory::drain_room::{Place, Places, Why};
-use crate::inventory::node_fit::{is_closed, untolerated};
+use crate::inventory::node_fit::untolerated;
 use crate::inventory::pod::{TrimmedPod, TrimmedPodSpec, node_of};
 use crate::inventory::resources::{Resources, requested};
-use crate::kube_api::accessors::{has_condition, name, subject};
+use crate::kube_api::accessors::{has_condition, is_closed, name, subject};
 
 /// The drain of one node, while no other node is drained.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

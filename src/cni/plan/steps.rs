@@ -11,9 +11,8 @@ use super::drain::Drain;
 use super::quorum::is_control_plane;
 use super::rules::Input;
 use super::strategy::Strategy;
-use crate::inventory::node_fit::is_windows;
 use crate::inventory::pod::{is_alive, node_of};
-use crate::kube_api::accessors::{controller, name, subject};
+use crate::kube_api::accessors::{controller, is_windows, name, subject};
 use crate::words::{counted, first_few, list_or, pasted};
 
 /// A step.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::inventory::installer::Installer;
 use crate::inventory::network_plugins::{agent, wanted};
-use crate::kube_api::accessors::{annotation, name, subject};
+use crate::kube_api::accessors::{annotation, is_windows, name, subject};
 use crate::kube_api::{Cluster, ClusterError, Collection};
 use crate::leftovers::{Condition, NodeFacts, ObjectFacts, Plugin, Unchecked};
 
@@ -154,11 +154,6 @@ fn is_k3s_with_flannel(node: &Node) -> bool {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     let is_k3s = info.is_some_and(|info| info.kubelet_version.contains("+k3s"));
     is_k3s && !annotation(node, "flannel.alpha.coreos.com/backend-type").is_empty()
-}
-
-fn is_windows(node: &Node) -> bool {
-    let system = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-    system.is_some_and(|system| system.operating_system == "windows")
 }
 
 fn node_facts(node: &Node) -> NodeFacts {

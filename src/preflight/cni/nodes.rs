@@ -3,8 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::Cni;
-use crate::inventory::node_fit::is_closed;
-use crate::kube_api::accessors::{has_condition, name};
+use crate::kube_api::accessors::{has_condition, is_closed, name};
 use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::all_of;
 

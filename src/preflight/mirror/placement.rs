@@ -4,10 +4,10 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::Mirror;
-use crate::inventory::node_fit::{is_closed, is_wanted, required, takes, untolerated};
+use crate::inventory::node_fit::{is_wanted, required, takes, untolerated};
 use crate::inventory::pod::TrimmedPodSpec;
 use crate::inventory::pod_templates::Template;
-use crate::kube_api::accessors::name;
+use crate::kube_api::accessors::{is_closed, name};
 use crate::preflight::{Check, Judged, Source, first_few};
 use crate::words::counted;
 

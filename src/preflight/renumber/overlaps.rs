@@ -32,7 +32,8 @@ fn judge(to: &ServiceCidr, old: &[ServiceCidr], pods: &[(String, ServiceCidr)], 
     }
     let is_new = |route: &&Route| {
         let is_wider = route.range.prefix_len() < to.prefix_len();
-        route.range.overlaps(to) && !(is_wider && old.iter().any(|old| route.range.overlaps(old)))
+        let is_of_services = old.iter().any(|old| old.covers(&route.range));
+        route.range.overlaps(to) && !is_of_services && !(is_wider && old.iter().any(|old| route.range.overlaps(old)))
     };
     let found: Vec<&Route> = routes.iter().filter(is_new).collect();
     let words = |route: &&Route| format!("`{}` on `{}`", route.range, route.device);
@@ -69,6 +70,9 @@ mod tests {
         assert_eq!(by("10.192.0.0/10"), Verdict::Warn, "it covers the new range, and not the old one");
         assert_eq!(by("10.0.0.0/8"), Verdict::Pass, "it covers both ranges");
         assert_eq!(by("192.0.2.0/24"), Verdict::Pass);
+        let grown = range("10.96.0.0/12");
+        let route = [Route { range: range("10.96.0.0/16"), device: "eth1".into() }];
+        assert_eq!(judge(&grown, &old, &[], &route).verdict, Verdict::Pass, "the route of the Services");
         let pods = [("`--cluster-cidr`".to_string(), range("10.200.128.0/17"))];
         assert_eq!(judge(&to, &old, &pods, &[]).verdict, Verdict::Fail);
     }

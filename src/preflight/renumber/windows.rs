@@ -3,8 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 
 use super::Renumber;
-use crate::inventory::node_fit::is_windows;
-use crate::kube_api::accessors::name;
+use crate::kube_api::accessors::{is_windows, name};
 use crate::preflight::{Check, Judged, Read, Source, first_few};
 use crate::words::counted;
 

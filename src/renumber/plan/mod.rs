@@ -28,7 +28,7 @@ use super::tier::Tiers;
 use crate::ip::remap::{Rank, Wanted, remap};
 use crate::ip::{Family, Item, Items, ServiceCidr};
 use crate::operation::Plan;
-use crate::survey::{AddressRecord, BitmapRecord, Era, ServiceRecord, Survey};
+use crate::survey::{AddressRecord, BitmapRecord, CidrRecord, Era, ServiceRecord, Survey};
 use crate::wire::Text;
 use crate::wire::bitmap::Bitmap;
 use crate::wire::objects::ALLOCATOR;
@@ -102,7 +102,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         to: options.to,
         flag: flag_after(&flag_before, options.to),
         flag_before,
-        others: others(survey, family),
+        others: Vec::new(),
         batch_size: options.batch_size.max(1),
         tiers: arranged.names,
         encoding: survey.encoding,
@@ -123,6 +123,7 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
         out_of_band: out_of_band(survey, &options.to, &staying),
         amendments: 0,
     };
+    work.others = others(survey, family, &work.range_name());
     give_temporaries(&mut work, survey, taken)?;
     Ok(Plan::new(&cluster, survey.revision, work))
 }
@@ -257,7 +258,7 @@ fn choose_holds(
     let mut refused: Vec<(String, &'static str)> = Vec::new();
     for service in movers {
         let old = service.address(options.to.family());
-        let is_within = survey.era.era == Era::Bitmap && old.is_some_and(|old| options.to.contains(old));
+        let is_within = survey.era.era == Era::Bitmap && old.is_some_and(|old| options.to.is_allocatable(old, true));
         let no_external_ip = no_external_ip.or(is_within.then_some(IN_THE_NEW_RANGE));
         match choose(service, options.hold, no_external_ip) {
             Choice::Hold(hold, reason) => holds.push((hold, reason)),
@@ -354,9 +355,11 @@ pub fn flag(survey: &Survey) -> Vec<ServiceCidr> {
     }
 }
 
-/// Returns the ServiceCIDRs of the family, except the ServiceCIDRs that API servers create from their flag.
-fn others(survey: &Survey, family: Family) -> Vec<OtherRange> {
-    let created = survey.service_cidrs.iter().filter(|cidr| cidr.name != "kubernetes" && !cidr.terminating);
+/// Returns the ServiceCIDRs of the family, except the ServiceCIDR that API servers create from their flag, and the ServiceCIDR `own`,
+/// which an earlier operation can have left.
+fn others(survey: &Survey, family: Family, own: &str) -> Vec<OtherRange> {
+    let is_others = |cidr: &&CidrRecord| cidr.name != "kubernetes" && cidr.name != own && !cidr.terminating;
+    let created = survey.service_cidrs.iter().filter(is_others);
     let of_family = created.map(|cidr| OtherRange {
         name: cidr.name.clone(),
         ranges: cidr.ranges.iter().copied().filter(|range| range.family() == family).collect(),

@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
-use super::{PlanOptions, turn_of};
+use super::{PlanOptions, flag, in_use, turn_of};
 use crate::ip::ServiceCidr;
 use crate::renumber::intention::{Skipped, Turn};
-use crate::survey::{ServiceRecord, Survey};
+use crate::survey::{Era, ServiceRecord, Survey};
 
 /// Position of the cluster's DNS in the range, if kubeadm chose it (`GetDNSIP`, `cmd/kubeadm/app/constants/constants.go`,
 /// v1.36.3). `kubeadm upgrade` requests this address again.
@@ -49,23 +49,25 @@ pub(super) fn split<'s>(survey: &'s Survey, options: &PlanOptions) -> Split<'s> 
 /// Returns whether a Service keeps its address.
 fn stays(survey: &Survey, options: &PlanOptions, service: &ServiceRecord, address: IpAddr) -> bool {
     let to = options.to;
-    if !to.contains(address) {
+    if !to.is_allocatable(address, survey.era.era != Era::Objects) {
         return false;
     }
     match turn_of(survey, service) {
         // An API server that creates this Service gives it the first address of its range, and its certificate covers this address.
         Turn::Kubernetes => to.first() == Some(address),
-        Turn::ClusterDns if moves_with_base(survey, &to, address) => false,
+        Turn::ClusterDns if survey.kubeadm.is_some() && to.nth(DNS_OFFSET) == Some(address) => true,
+        Turn::ClusterDns if moves_with_base(survey, options, address) => false,
         Turn::ClusterDns | Turn::Any => !(options.move_all && old_range_of(survey, &to, address).is_some()),
     }
 }
 
 /// Returns whether kubeadm gave the cluster's DNS its address, and would give it another, free address of the new range.
-fn moves_with_base(survey: &Survey, to: &ServiceCidr, address: IpAddr) -> bool {
-    let Some(wanted) = to.nth(DNS_OFFSET).filter(|wanted| *wanted != address) else { return false };
-    let is_kubeadms = survey.kubeadm.is_some()
-        && old_range_of(survey, to, address).is_some_and(|range| range.offset(address) == Some(DNS_OFFSET));
-    is_kubeadms && !survey.services.iter().any(|service| service.addresses.contains(&wanted))
+fn moves_with_base(survey: &Survey, options: &PlanOptions, address: IpAddr) -> bool {
+    let Some(wanted) = options.to.nth(DNS_OFFSET) else { return false };
+    let own = flag(survey).into_iter().find(|range| range.family() == options.to.family());
+    let is_kubeadms = survey.kubeadm.is_some() && own.and_then(|own| own.offset(address)) == Some(DNS_OFFSET);
+    let is_free = || !in_use(survey, &options.to).contains(&wanted);
+    is_kubeadms && is_free() && !options.pins.values().any(|pin| *pin == wanted)
 }
 
 fn old_range_of(survey: &Survey, to: &ServiceCidr, address: IpAddr) -> Option<ServiceCidr> {

@@ -94,7 +94,7 @@ impl RenumberSession {
         let Ok(survey) = Survey::read(self.store.as_ref(), &Layout::new(&work.prefix), None).await else {
             return;
         };
-        let is_old = |address: &IpAddr| work.from.iter().any(|range| range.contains(*address));
+        let is_old = |address: &IpAddr| work.from.iter().any(|range| range.is_usable(*address));
         let is_only_new = |address: &IpAddr| work.to.contains(*address) && !is_old(address);
         let mut there = survey
             .services
@@ -102,9 +102,15 @@ impl RenumberSession {
             .filter(|service| service.addresses.iter().any(|address| is_only_new(address)));
         let Some(first) = there.next() else { return };
         let count = there.count().saturating_add(1);
+        let what = match work.era {
+            Era::Bitmap => "No API server allocates from this range now: recreate these Services with an address of the old range",
+            _ => {
+                "The ServiceCIDR of this range remains until each of these Services is deleted and recreated with an address of the \
+                 old range"
+            }
+        };
         self.ui.warn(&format!(
-            "{} an address of `{}`, allocated before the rollback; the first is `{}`. The ServiceCIDR of this range \
-             remains until each of these Services is deleted and recreated with an address of the old range",
+            "{} an address of `{}`, allocated before the rollback; the first is `{}`. {what}",
             counted(count, "Service has", "Services have"),
             work.to,
             first.subject()

@@ -1,7 +1,9 @@
 //! Planted faults: each is found by the path that is named for it, with the node and the likely cause.
 
+use rustix::process::Signal;
 use serde_json::json;
 
+use super::super::rig::namespace::Namespace;
 use super::*;
 
 /// All paths except policies, which take half a minute if nothing enforces them.
@@ -203,7 +205,7 @@ async fn faults_of_the_cni_configuration_are_found() {
     has(&only(&found, &["host-port"]), "host-port node-1 node-2 TCP", &[]);
     world.on_node(1, "iptables", &["-t", "nat", "-D", "PREROUTING", "1"]);
 
-    let conflist = world.nodes[1].host().path(super::super::rig::pod_network::CONFIGURATION);
+    let conflist = world.nodes[1].host().path(CONFIGURATION);
     let sound = std::fs::read_to_string(&conflist).unwrap();
     let mut broken: Value = serde_json::from_str(&sound).unwrap();
     broken["plugins"].as_array_mut().unwrap().pop();
@@ -229,4 +231,127 @@ async fn faults_of_the_cni_configuration_are_found() {
         "{all:#?}"
     );
     explains(&found, "new-pod", &["/etc/cni/net.d"]);
+}
+
+/// Returns the first address of the agent with a role on a node.
+async fn address_of(world: &World, role: &str, node: &str) -> String {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=netsurgeon%2Frole%3D{role}");
+    let pods = world.cluster.api.list(&path).await;
+    let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node).expect("the agent runs");
+    pod["status"]["podIP"].as_str().expect("it has an address").to_owned()
+}
+
+/// A fault that is planted while a test runs; returns the result of the rounds until the end of the next two.
+fn after(mut test: Background, plant: impl FnOnce()) -> Value {
+    plant();
+    test.rounds(3);
+    test.signal(Signal::TERM);
+    let ended = test.end();
+    serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.err))
+}
+
+#[tokio::test]
+async fn address_that_is_used_twice_is_found() {
+    let world = World::start(2, PodNetwork::Bridge).await;
+    let words = "network test --for 10m --interval 1s --keep-going --only pod-to-pod,pod-to-pod-same-node,node-to-pod,loss -o json";
+
+    // node-2 has the address of a Pod of node-1, too: its own agent answers.
+    let mut test = Background::start(&world, words);
+    test.says("round 1:");
+    let address = address_of(&world, "pod", "node-1").await;
+    let found =
+        after(test, || world.nodes[1].namespace().ip(&[format!("address add {address}/32 dev cni0")]));
+    let all = failures(&found);
+    has(&all, "pod-to-pod node-2 node-1 TCP wrong-server", &["-host-1` answered instead"]);
+    explains(&found, "pod-to-pod", &["two Pods or hosts have one address"]);
+    world.nodes[1].namespace().ip(&[format!("address delete {address}/32 dev cni0")]);
+
+    // A rule that was left behind on node-2 leads to another Pod.
+    let mut test = Background::start(&world, words);
+    test.says("round 1:");
+    let (address, other) =
+        (address_of(&world, "pod", "node-1").await, address_of(&world, "peer", "node-2").await);
+    let rule = format!(
+        "add table ip planted; add chain ip planted first {{ type nat hook prerouting priority -110; }}; \
+         add rule ip planted first ip daddr {address} udp dport 17250 dnat to {other}; \
+         add rule ip planted first ip daddr {address} tcp dport 17250 dnat to {other}"
+    );
+    let found = after(test, || world.nft(1, &rule));
+    let all = failures(&found);
+    assert!(all.iter().all(|line| line.contains(" node-2 node-1 ")), "{all:#?}");
+    has(&all, "pod-to-pod node-2 node-1 TCP wrong-server", &["-peer-1` answered instead"]);
+    has(&all, "loss node-2 node-1 UDP duplicate", &["-peer-1` answered for the same address"]);
+    for path in ["pod-to-pod", "loss"] {
+        explains(&found, path, &["two Pods or hosts have one address", "an old rule redirects the address"]);
+    }
+    world.nft(1, "delete table ip planted");
+
+    // On the bridge of node-1, something without an agent announces the address of a Pod.
+    let mut test = Background::start(&world, words);
+    test.says("round 1:");
+    let address = address_of(&world, "pod", "node-1").await;
+    let second = Namespace::create("second");
+    let found = after(test, || {
+        let node = world.nodes[0].namespace();
+        node.ip(&[
+            format!("link add second type veth peer name eth0 netns {}", second.path()),
+            "link set second master cni0 up".to_owned(),
+        ]);
+        second.sysctl("ipv4/conf/eth0/arp_notify", "1");
+        second.ip(&[
+            &*format!("address add {address}/24 dev eth0"),
+            "link set eth0 up",
+            "route add default via 10.244.1.1",
+        ]);
+        node.ip(&[format!("neighbor flush to {address} dev cni0")]);
+        // For two seconds: a node ignores announcements within a second of the last one (`locktime`, arp(7)).
+        let announced = "for try in 1 2 3 4 5 6; do ip link set eth0 down; ip link set eth0 up; sleep 0.3; done; \
+                                 ip route replace default via 10.244.1.1";
+        second.run("sh", &["-c", announced]);
+    });
+    let all = failures(&found);
+    assert!(!all.is_empty() && all.iter().all(|line| line.contains("node-1")), "{all:#?}");
+    has(&all, "pod-to-pod node-2 node-1 TCP refused", &[]);
+    explains(&found, "pod-to-pod", &["two Pods or hosts have one address"]);
+}
+
+/// After a change of the range, the Node still has the old one, and kube-proxy takes its Pods for strangers.
+#[tokio::test]
+async fn local_detection_by_the_range_of_the_node_is_found() {
+    let mut world = World::start(2, PodNetwork::Bridge).await;
+    let proxy = &mut world.nodes[0].proxy;
+    proxy.stop();
+    proxy.config["detectLocalMode"] = "NodeCIDR".into();
+    proxy.start_again().await;
+    only(&world.test(QUICK), &[]);
+    let conflist = world.nodes[0].host().path(CONFIGURATION);
+    let text = std::fs::read_to_string(&conflist).unwrap();
+    std::fs::write(&conflist, text.replace("10.244.1.0/24", "10.244.101.0/24").replace("cni0", "cni1"))
+        .unwrap();
+    for host in [world.cluster.network().hub(), world.nodes[1].namespace()] {
+        host.ip(&["route replace 10.244.101.0/24 via 192.0.2.101"]);
+    }
+    let found = world.test(QUICK);
+    has(&only(&found, &["pod-to-service"]), "pod-to-service node-1", &["source-of-sender", "192.0.2.101"]);
+    explains(&found, "pod-to-service", &["detectLocalMode"]);
+}
+
+#[tokio::test]
+async fn policies_of_others_are_named() {
+    let world = World::with_policies(2, PodNetwork::Bridge).await;
+    let labels = json!({"pod-security.kubernetes.io/enforce": "privileged"});
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own", "labels": labels}});
+    world.cluster.api.create(&namespace).await;
+    let policy = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"namespace": "own", "name": "default-deny"},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
+    });
+    world.cluster.api.create(&policy).await;
+    let found = world.test("--namespace own --only pod-to-pod,dns-udp,node-to-node");
+    only(&found, &["pod-to-pod", "dns-udp"]);
+    for path in ["pod-to-pod", "dns-udp"] {
+        explains(&found, path, &["NetworkPolicy `default-deny`", "--namespace"]);
+    }
 }

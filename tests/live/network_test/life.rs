@@ -2,7 +2,6 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::super::rig::process::wait_until;
@@ -46,6 +45,155 @@ async fn killed_test_leaves_nothing_after_clean_or_the_next_test() {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let ended = child.wait().unwrap();
     assert_eq!((ended.code(), ended.signal()), (Some(6), None), "a signal removes everything");
+    assert_clean(&world).await;
+}
+
+/// Waits until the API has so many ready agents of a test; returns their Pods.
+async fn agents(world: &World, namespace: &str, count: usize) -> Vec<Value> {
+    wait_until("the agents are ready", DEADLINE, async || {
+        let pods = world.cluster.api.list(&format!("/api/v1/namespaces/{namespace}/pods")).await;
+        let is_ready = |pod: &&Value| pod["status"]["containerStatuses"][0]["ready"] == true;
+        let ready = pods.iter().filter(is_ready).count();
+        if ready == count { Ok(pods) } else { Err(format!("{ready} agents of {count}")) }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn signal_ends_a_long_test_with_the_result_of_its_rounds() {
+    let world = World::start(2, PodNetwork::Bridge).await;
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let [result, junit, page, metrics] = ["result.json", "junit.xml", "page.html", "metrics.txt"].map(at);
+    let words = format!(
+        "network test --for 10m --interval 1s --only pod-to-pod,loss --save {result} --junit {junit} --html {page} --metrics {metrics}"
+    );
+    let mut test = Background::start(&world, &words);
+    test.says("round 2:");
+    test.signal(Signal::TERM);
+    let ended = test.end();
+    assert_eq!(ended.code, 6, "{}{}", ended.out, ended.err);
+    assert!(
+        ended.out.contains("every tested path passed") && ended.out.contains("ended early by a signal"),
+        "{}",
+        ended.out
+    );
+    assert_clean(&world).await;
+    let result: Value = serde_json::from_str(&std::fs::read_to_string(result).unwrap()).unwrap();
+    let rounds = result["rounds"].as_u64().unwrap();
+    assert!(rounds >= 2 && result["ended_early"] == true, "{result}");
+    let paths = result["paths"].as_array().unwrap();
+    let loss = paths.iter().find(|path| path["path"] == "loss").expect("the path was tested");
+    assert_eq!(loss["passed"], rounds, "the round that did not end does not count");
+    let [junit, page, metrics] = [junit, page, metrics].map(|file| std::fs::read_to_string(file).unwrap());
+    assert!(junit.contains("name=\"ended-early\" value=\"true\""), "{junit}");
+    assert!(page.contains("ended early by a signal") && metrics.contains("netsurgeon_network_ended_early 1"));
+}
+
+#[tokio::test]
+async fn test_without_its_lease_ends_and_leaves_the_other_alone() {
+    let world = World::start(2, PodNetwork::Bridge).await;
+    let api = &world.cluster.api;
+    let mut test =
+        Background::start(&world, "network test --for 10m --interval 1s --only pod-to-pod --keep-going");
+    test.says("round 1:");
+    let other = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": NAMESPACE, "name": "nt-other-all", "labels": {
+            "app.kubernetes.io/managed-by": "netsurgeon", "app.kubernetes.io/component": "network-test", "netsurgeon/run": "other",
+        }},
+        "spec": {"ports": [{"port": 80}]},
+    });
+    api.create(&other).await;
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/netsurgeon-network-test");
+    let now = api.get(&lease).await["spec"]["renewTime"].clone();
+    let taken = json!({"spec": {"holderIdentity": "other-process", "leaseTransitions": 1, "renewTime": now}});
+    api.merge(&lease, &taken).await;
+    let ended = test.end();
+    assert_eq!(ended.code, 1, "{}{}", ended.out, ended.err);
+    assert!(ended.err.contains("another process took its Lease: `other-process`"), "{}", ended.err);
+    assert_eq!(api.get(&lease).await["spec"]["holderIdentity"], "other-process");
+    assert!(api.find(&format!("/api/v1/namespaces/{NAMESPACE}/services/nt-other-all")).await.is_some());
+    assert!(
+        api.list(&format!("/api/v1/namespaces/{NAMESPACE}/pods")).await.is_empty(),
+        "its own Pods are gone"
+    );
+    world.netsurgeon("network clean --force").expect(0);
+    assert_clean(&world).await;
+
+    // The forced removal ends a test, which does not create its Pods again.
+    api.create_namespace("own").await;
+    let words = "network test --namespace own --for 10m --interval 1s --only pod-to-pod --keep-going";
+    let mut test = Background::start(&world, words);
+    test.says("round 1:");
+    let cleaned = world.netsurgeon("network clean --namespace own --force -o json").expect(0).json();
+    assert_eq!(cleaned["removed"]["Pod"], 4, "it does not create them again");
+    let ended = test.end();
+    assert_eq!(ended.code, 1, "{}{}", ended.out, ended.err);
+    let is_told = ["its Lease was removed", "another process took its Lease: `network clean`"];
+    assert!(is_told.iter().any(|text| ended.err.contains(text)), "{}", ended.err);
+    for kind in ["pods", "services"] {
+        assert!(api.list(&format!("/api/v1/namespaces/own/{kind}")).await.is_empty());
+    }
+}
+
+/// A drain evicts the agents of node-2; they return when it takes Pods again. Then the node does not take them, and at last it leaves.
+#[tokio::test]
+async fn agents_that_are_evicted_are_no_failure_and_return() {
+    let mut world = World::start(2, PodNetwork::Bridge).await;
+    let words = "network test --for 10m --interval 1s --skip policy-deny,policy-allow --keep-going -o json";
+    let mut test = Background::start(&world, words);
+    test.says("round 1:");
+    let api = &world.cluster.api;
+    api.merge("/api/v1/nodes/node-2", &json!({"spec": {"unschedulable": true}})).await;
+    let before = agents(&world, NAMESPACE, 6).await;
+    for pod in before.iter().filter(|pod| pod["spec"]["nodeName"] == "node-2") {
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction");
+        let eviction = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"namespace": NAMESPACE, "name": name},
+        });
+        api.request(http::Method::POST, &path, "application/json", Some(&eviction)).await.unwrap();
+    }
+    test.rounds(2);
+    assert_eq!(
+        api.list(&format!("/api/v1/namespaces/{NAMESPACE}/pods")).await.len(),
+        3,
+        "a cordoned node gets no agent"
+    );
+    api.merge("/api/v1/nodes/node-2", &json!({"spec": {"unschedulable": null}})).await;
+    agents(&world, NAMESPACE, 6).await;
+    test.rounds(3);
+    api.delete("/api/v1/nodes/node-2").await;
+    world.nodes[1].kill();
+    test.rounds(2);
+    test.signal(Signal::INT);
+    let ended = test.end();
+    let result: Value =
+        serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.err));
+    let all = failures(&result);
+    let paths = result["paths"].as_array().unwrap();
+    let failed: Vec<_> = paths.iter().filter(|path| path["verdict"] == "failed").collect();
+    assert!(all.is_empty(), "{all:#?} {failed:#?}");
+    let pair = paths.iter().find(|path| path["path"] == "pod-to-pod" && path["from"] == "node-1").unwrap();
+    assert!(pair["passed"].as_u64() >= Some(3) && pair["untested"].as_u64() >= Some(4), "{pair}");
+    assert!(pair["not_tested"].as_str().unwrap().contains("left the cluster"), "{pair}");
+    assert_clean(&world).await;
+}
+
+#[tokio::test]
+async fn node_that_takes_no_agent_is_not_tested() {
+    let world = World::start(2, PodNetwork::Bridge).await;
+    let free = world.cluster.api.get("/api/v1/nodes/node-2").await["status"]["allocatable"]["cpu"].clone();
+    let cores: u64 = free.as_str().unwrap().parse().expect("whole processors");
+    let cpu = format!("{}m", cores * 1000 - 15);
+    let container = json!({"name": "large", "image": AGENT, "command": ["/pause"], "resources": {"requests": {"cpu": cpu}}});
+    world.cluster.run_pod("default", "large", json!({"nodeName": "node-2", "containers": [container]})).await;
+    // One agent has room, the others have not.
+    let run = world.netsurgeon("network test --skip policy-deny,policy-allow");
+    assert_eq!(run.code, 0);
+    assert!(run.out.contains("OutOfcpu") && run.out.contains("node-2: not tested in 1 round"), "{}", run.out);
+    assert!(run.out.contains("every tested path passed"), "{}", run.out);
     assert_clean(&world).await;
 }
 

@@ -5,14 +5,16 @@ mod life;
 mod scale;
 mod sound;
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::rig::cluster::{Cluster, ClusterOptions};
 use super::rig::image::AGENT;
-use super::rig::pod_network::{PodNetwork, start_policies};
+use super::rig::pod_network::{CONFIGURATION, PodNetwork, start_policies};
 use super::rig::real_node::RealNodes;
 use super::rig::run::{Run, run};
 
@@ -62,6 +64,61 @@ impl World {
         let errors = String::from_utf8_lossy(&output.stderr);
         println!("$ netsurgeon {words}\n{errors}[{:?}]", output.status.code());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{errors}"))
+    }
+}
+
+/// A test that runs in the background.
+struct Background {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStderr>>,
+    err: String,
+}
+
+impl Background {
+    fn start(world: &World, words: &str) -> Self {
+        let mut command = world.command(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("netsurgeon runs");
+        let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        Self { child, lines, err: String::new() }
+    }
+
+    /// Waits until the test says something.
+    #[track_caller]
+    fn says(&mut self, text: &str) {
+        loop {
+            let Some(Ok(line)) = self.lines.next() else { panic!("never `{text}`: {}", self.err) };
+            println!("{line}");
+            self.err.push_str(&line);
+            self.err.push('\n');
+            if line.contains(text) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for so many rounds.
+    fn rounds(&mut self, count: usize) {
+        for _ in 0..count {
+            self.says("paths failed");
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
+    fn end(mut self) -> Run {
+        for line in self.lines {
+            self.err.push_str(&line.expect("it is text"));
+            self.err.push('\n');
+        }
+        let output = self.child.wait_with_output().expect("it ends");
+        Run {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: self.err,
+        }
     }
 }
 

@@ -6,8 +6,7 @@ use crate::cni::plan::strategy::Strategy;
 use crate::inventory::autoscalers::{REMEDY as AUTOSCALER_REMEDY, autoscalers};
 use crate::inventory::budgets::{ClosedBudget, DrainBudgets, REMEDY as BUDGET_REMEDY, SeveralBudgets};
 use crate::inventory::certificate_requests::is_pending;
-use crate::inventory::node_fit::{is_closed, is_windows};
-use crate::kube_api::accessors::{has_condition, name};
+use crate::kube_api::accessors::{has_condition, is_closed, is_windows, name};
 use crate::words::{counted, first_few};
 
 /// The rules.

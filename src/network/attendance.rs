@@ -1,0 +1,234 @@
+//! Which agents are there in a round.
+//!
+//! A node that leaves the cluster or is down, an agent that was evicted, and a node that does not take an agent are no failures of the
+//! network: their paths are not tested. An agent that was removed is created again when its node takes Pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use tokio::time::Instant;
+
+use super::cell::{CellKey, Cells, FaultClass, Observation};
+use super::deployment::Deployment;
+use super::fleet::Fleet;
+use super::member::{Agent, Role};
+use super::node_object::{not_ready, pod_ranges};
+use super::path::Path;
+use super::pod_state::{disruption, ended, ready};
+use crate::kube_api::accessors::is_closed;
+
+/// The agents that belong to the test.
+#[derive(Default)]
+pub(super) struct Attendance {
+    agents: BTreeMap<(usize, Role), Known>,
+    patience: Duration,
+}
+
+/// What is known about an agent.
+#[derive(Default)]
+struct Known {
+    /// When its Pod was created again, until that is ready.
+    awaited: Option<Instant>,
+}
+
+/// How the Pod of an agent is.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    Ready(Agent),
+    /// The Pod exists and is not ready.
+    Waiting,
+    /// The Pod does not run any more, and is not gone. `uid`: it can be removed, because its kubelet has given it up.
+    Ended {
+        reason: String,
+        uid: Option<String>,
+    },
+    /// There is no Pod.
+    Missing,
+    NoNode,
+}
+
+fn standing(node: Option<&Node>, pod: Option<&Pod>) -> Standing {
+    if node.is_none() {
+        return Standing::NoNode;
+    }
+    let Some(pod) = pod else { return Standing::Missing };
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Standing::Ended { reason: disruption(pod), uid: None };
+    }
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    if let Some(reason) = ended(pod) {
+        return Standing::Ended { reason, uid: Some(uid) };
+    }
+    ready(pod).map_or(Standing::Waiting, Standing::Ready)
+}
+
+impl Attendance {
+    /// Returns the attendance of a test. `patience` is the time for a Pod to start.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { agents: BTreeMap::new(), patience }
+    }
+
+    /// Adds an agent: one that has started, or one that its node did not take.
+    pub(super) fn add(&mut self, at: (usize, Role)) {
+        self.agents.entry(at).or_default();
+    }
+
+    /// Reads which agents and nodes are there, and creates the Pods that are missing, if `creates`. Returns whether an agent has come
+    /// or has gone. If the API does not answer, the last known state stays.
+    pub(super) async fn refresh(
+        &mut self,
+        deployment: &Deployment,
+        fleet: &mut Fleet,
+        creates: bool,
+        cells: &mut Cells,
+    ) -> bool {
+        let Ok((nodes, pods)) = deployment.nodes_and_pods().await else { return false };
+        let mut has_changed = false;
+        // At the end of a round, what was an endpoint at its start still counts.
+        fleet.lingering = fleet.lingering.take().filter(|_| !creates);
+        for (index, member) in fleet.members.iter_mut().enumerate() {
+            let node = nodes.get(&member.node);
+            if let Some(node) = node {
+                member.pod_cidrs = pod_ranges(node);
+            }
+            let reason = node.map_or_else(|| Some("it left the cluster".to_string()), not_ready);
+            match reason {
+                Some(reason) => fleet.down.insert(index, format!("the Node `{}`: {reason}", member.node)),
+                None => fleet.down.remove(&index),
+            };
+        }
+        let all: BTreeSet<(usize, Role)> = self.agents.keys().copied().collect();
+        for (index, role) in all {
+            let Some(name) = fleet.members.get(index).map(|member| member.node.clone()) else { continue };
+            let pod = pods.get(&deployment.settings().pod_name(index, role));
+            let found = standing(nodes.get(&name), pod);
+            let is_open = nodes.get(&name).is_some_and(|node| !is_closed(node) && not_ready(node).is_none());
+            let creates = creates && is_open;
+            let before = fleet.absent.contains_key(&(index, role));
+            let reason = self.reason((index, role), found, (deployment, &name, creates), fleet, cells).await;
+            let reason = reason.map(|reason| {
+                let cordoned = nodes.get(&name).is_some_and(is_closed);
+                let note = if cordoned { ", and the Node is cordoned" } else { "" };
+                format!("the agent `{}` on `{name}`: {reason}{note}", role.name())
+            });
+            has_changed |= before != reason.is_some();
+            match reason {
+                Some(reason) => {
+                    if role == Role::Pod && pod.is_some() {
+                        fleet.lingering = Some(reason.clone());
+                    }
+                    fleet.remove((index, role), reason);
+                }
+                None => {
+                    fleet.absent.remove(&(index, role));
+                }
+            }
+        }
+        has_changed
+    }
+
+    /// Returns why an agent is absent. Creates its Pod, or takes over the new one.
+    async fn reason(
+        &mut self,
+        at: (usize, Role),
+        found: Standing,
+        (deployment, node, creates): (&Deployment, &str, bool),
+        fleet: &mut Fleet,
+        cells: &mut Cells,
+    ) -> Option<String> {
+        let known = self.agents.entry(at).or_default();
+        match found {
+            Standing::NoNode => Some("the Node left the cluster".to_string()),
+            Standing::Ready(agent) => {
+                known.awaited = None;
+                if !fleet.is_known(at, &agent) {
+                    fleet.replace(at, agent);
+                }
+                None
+            }
+            Standing::Waiting => {
+                let since = known.awaited?;
+                if since.elapsed() > self.patience {
+                    let reason = deployment.not_started(at.0, at.1, None).await;
+                    cells.record(started_key(node, at.1), not_started(at.1, reason));
+                }
+                Some("its Pod was created again, and is not ready yet".to_string())
+            }
+            Standing::Ended { reason, uid } => {
+                if let Some(uid) = uid.filter(|_| creates) {
+                    deployment.remove_pod(at, &uid).await;
+                }
+                Some(reason)
+            }
+            Standing::Missing if creates && deployment.create_pod(at, node).await => {
+                known.awaited = Some(Instant::now());
+                Some("its Pod was removed, and was created again".to_string())
+            }
+            Standing::Missing => Some("its Pod was removed".to_string()),
+        }
+    }
+}
+
+/// Returns the cell that says whether the agent of a role starts on a node.
+pub(super) fn started_key(node: &str, role: Role) -> CellKey {
+    let (path, variant) = match role {
+        Role::Peer => (Path::NewPod, ""),
+        _ => (Path::Agent, role.name()),
+    };
+    CellKey { path, from: node.into(), to: "".into(), variant: variant.into() }
+}
+
+/// Returns the observation of a Pod that does not start.
+pub(super) fn not_started(role: Role, reason: String) -> Observation {
+    Observation { tried: new_pod(role), seen: reason, fault: Some(FaultClass::NotStarted) }
+}
+
+/// Returns what is tried when a Pod starts.
+pub(super) fn new_pod(role: Role) -> String {
+    format!("a new Pod on the {} network", if role == Role::Host { "host" } else { "Pod" })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::pod_state::declined;
+    use super::*;
+
+    fn pod(status: &serde_json::Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "a", "uid": "1"}, "status": status})).unwrap()
+    }
+
+    fn reason(found: &Standing) -> String {
+        match found {
+            Standing::Ended { reason, .. } => reason.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn pods_that_ended_are_told_from_pods_that_wait() {
+        let node = Node::default();
+        let of = |pod: &Pod| standing(Some(&node), Some(pod));
+        let message = "Node didn't have enough resource: pods";
+        let refused = pod(&json!({"phase": "Failed", "reason": "OutOfpods", "message": message}));
+        assert!(reason(&of(&refused)).contains("OutOfpods: Node didn't have enough resource"));
+        assert!(declined(&refused).is_some());
+        assert!(declined(&pod(&json!({"phase": "Failed", "reason": "NodePorts"}))).is_none(), "a setting");
+        assert!(declined(&pod(&json!({"phase": "Pending"}))).is_none());
+        assert_eq!(of(&pod(&json!({"phase": "Pending"}))), Standing::Waiting);
+        let mut leaving = pod(&json!({"phase": "Running", "conditions": [{
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+        }]}));
+        leaving.metadata.deletion_timestamp =
+            Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        assert!(reason(&of(&leaving)).contains("EvictionByEvictionAPI"));
+        assert_eq!(standing(Some(&node), None), Standing::Missing);
+        assert_eq!(standing(None, Some(&refused)), Standing::NoNode);
+        let running = pod(&json!({
+            "phase": "Running", "podIPs": [{"ip": "10.0.0.1"}], "conditions": [{"type": "Ready", "status": "True"}],
+        }));
+        assert!(matches!(of(&running), Standing::Ready(agent) if agent.uid == "1"));
+    }
+}
