@@ -36,6 +36,9 @@ pub enum Effect {
     RewriteBitmap,
     /// In a rollback: writes the old range to the RangeAllocation again.
     RestoreBitmap,
+    /// Aligns the RangeAllocation with the addresses of the operation. Frees their bits if no Service and no IPAddress has them. Under
+    /// dual write, also sets the missing bits of all Services and IPAddress objects. The undo does the same.
+    AlignBits,
     /// Closes the old range, so that new Services get no addresses from it.
     CloseRange,
     /// In a rollback: opens the old range again, so that new Services can get addresses from it.
@@ -102,7 +105,11 @@ impl operation::Effect for Effect {
 
     fn has_way_back(&self) -> bool {
         match self {
-            Self::Create { .. } | Self::ReserveBits { .. } | Self::RestoreBitmap | Self::ReopenRange => true,
+            Self::Create { .. }
+            | Self::ReserveBits { .. }
+            | Self::RestoreBitmap
+            | Self::AlignBits
+            | Self::ReopenRange => true,
             Self::List(list) => list.is_undone,
             Self::KeepBits { .. }
             | Self::RewriteBitmap
@@ -125,6 +132,7 @@ impl fmt::Display for Effect {
             Self::KeepBits { .. } => f.write_str("restore the bits that an API server freed"),
             Self::RewriteBitmap => f.write_str("rewrite the RangeAllocation for the new range"),
             Self::RestoreBitmap => f.write_str("rewrite the RangeAllocation for the old range"),
+            Self::AlignBits => f.write_str("align the RangeAllocation with the addresses of the operation"),
             Self::CloseRange => f.write_str("delete ServiceCIDR `kubernetes`"),
             Self::ReopenRange => f.write_str("restore the old range of ServiceCIDR `kubernetes`"),
             Self::ReplaceRange => f.write_str("wait until ServiceCIDR `kubernetes` has the new range"),

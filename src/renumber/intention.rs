@@ -12,6 +12,9 @@ use crate::survey::{Era, Ours};
 use crate::wire::Text;
 use crate::wire::objects::Encoding;
 
+/// Largest number of ranges that a command names.
+const MOST_SEARCHED: usize = 8;
+
 /// The content of a renumbering plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Renumbering {
@@ -122,13 +125,20 @@ impl Renumbering {
     pub fn retired_ranges(&self) -> Vec<ServiceCidr> {
         let mut ranges: Vec<ServiceCidr> =
             self.from.iter().flat_map(|range| range.without(&self.to)).collect();
-        let within = self.moves.iter().map(|moved| moved.old_address).filter(|old| self.to.contains(*old));
-        ranges.extend(within.map(ServiceCidr::single));
         ranges.sort_unstable();
         ranges.dedup();
         let all = ranges.clone();
         ranges.retain(|range| !all.iter().any(|other| other != range && other.covers(range)));
+        let within = self.moves.iter().map(|moved| moved.old_address).filter(|old| self.to.contains(*old));
+        ranges.extend(within.map(ServiceCidr::single));
         ranges
+    }
+
+    /// Returns the ranges to search for clients of the old addresses: [`Self::retired_ranges`] or, if these are many, the whole old
+    /// ranges, which also contain addresses that Services keep.
+    pub fn searched_ranges(&self) -> Vec<ServiceCidr> {
+        let retired = self.retired_ranges();
+        if retired.len() > MOST_SEARCHED { self.from.clone() } else { retired }
     }
 
     /// Returns the moves of the DNS Services whose address kubelets can write into Pods. These are the DNS Services with a

@@ -20,6 +20,7 @@ mod index;
 mod intention;
 pub mod kube_proxy;
 pub mod old_address_clients;
+mod ownerless_bits;
 pub mod plan;
 pub mod rehearse;
 pub mod replan;

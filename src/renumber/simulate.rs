@@ -11,13 +11,14 @@ use async_trait::async_trait;
 
 use super::effect::{Awaited, Effect};
 use super::intention::Renumbering;
+use super::ownerless_bits::aligned;
 use super::steps::{Compiler, FLAGS, Wait};
 use crate::ip::{Item, Items};
 use crate::operation::{
     Ambient, Answer, Applied, Doing, Environment, Manual, Observed, Records, StepFault, Swap,
 };
 use crate::store::{Action, Change, Expected, Key, Transaction, WriteStore};
-use crate::survey::{Era, Layout};
+use crate::survey::{Era, Layout, Survey};
 use crate::wire::StoredService;
 use crate::wire::edit::{self, FieldChange};
 use crate::wire::objects::{self, NewIpAddress, RangeAllocation};
@@ -192,6 +193,10 @@ impl Environment<Effect> for Simulation<'_> {
             }
             Effect::RestoreBitmap => {
                 return Ok(self.planned(|compiler| compiler.bitmap_rewrite().map(|(_, backward)| backward)));
+            }
+            Effect::AlignBits => {
+                let survey = Survey::read(self.store, &self.layout(), None).await.map_err(failed)?;
+                return Ok(Applied::Changes(Box::new(aligned(self.work, &survey))));
             }
             // No change is needed here. No other part of a rehearsal reads the object that contains the list, and no other client
             // frees bits.

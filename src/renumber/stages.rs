@@ -262,6 +262,7 @@ impl Renumbering {
         };
         match part {
             Part::Prepare => "prepare the operation".into(),
+            Part::Flags if self.flag == self.flag_before => "delete the other ServiceCIDRs".into(),
             Part::Flags => format!("set the range of every API server to `{}`", self.to),
             Part::Reserve if batch.is_some() => format!("reserve the addresses of {of}"),
             Part::Reserve => {
@@ -396,7 +397,8 @@ impl Work for Renumbering {
     fn way_back(&self) -> Vec<Stage> {
         let mut stages = self.stages();
         stages.reverse();
-        for stage in stages.iter_mut().filter(|stage| stage.name == Part::Flags.name()) {
+        let is_flags = |stage: &&mut Stage| stage.name == Part::Flags.name() && self.flag != self.flag_before;
+        for stage in stages.iter_mut().filter(is_flags) {
             stage.title =
                 format!("set the range of every API server back to `{}`", as_flag(&self.flag_before));
         }

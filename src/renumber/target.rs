@@ -137,9 +137,8 @@ fn leaving(survey: &Survey, to: &ServiceCidr) -> Option<TargetError> {
     }
     let others: Vec<&ServiceCidr> =
         survey.service_cidrs.iter().filter(|cidr| cidr.name != name).flat_map(|cidr| &cidr.ranges).collect();
-    let keeps = |address: &IpAddr| {
-        to.is_usable(*address) && !others.iter().any(|range| range.is_usable(*address))
-    };
+    let keeps =
+        |address: &IpAddr| to.is_usable(*address) && !others.iter().any(|range| range.is_usable(*address));
     // Services managed by netsurgeon are not listed, because the operator does not have to recreate them.
     let has = |service: &&ServiceRecord| !service.is_labelled_ours() && service.addresses.iter().any(keeps);
     let kept_by = survey.services.iter().filter(has).map(ServiceRecord::subject).collect();
@@ -153,7 +152,9 @@ fn first_is_free(survey: &Survey, to: &ServiceCidr) -> Result<(), TargetError> {
     let is_its = |service: &ServiceRecord| service.is_kubernetes() && service.address(to.family()).is_some();
     let Some(first) = to.first().filter(|_| survey.services.iter().any(is_its)) else { return Ok(()) };
     let has = |service: &&ServiceRecord| {
-        !service.is_kubernetes() && !service.is_sentinel() && (service.addresses.contains(&first) || service.has_external_ip(first))
+        !service.is_kubernetes()
+            && !service.is_sentinel()
+            && (service.addresses.contains(&first) || service.has_external_ip(first))
     };
     if let Some(owner) = survey.services.iter().find(has) {
         return Err(TargetError::FirstTaken { to: *to, first, owner: owner.subject() });

@@ -49,7 +49,9 @@ fn verdict(situation: &Situation) -> String {
         Status::Soaking => "Every Service has its new address.",
         Status::Stopped => "A step failed; everything before it is done.",
         Status::Stuck => "Some steps failed or could not be undone: see the list below.",
-        Status::Done => "Every Service has its new address, and all old addresses are retired.",
+        Status::Done => {
+            "The Service range is changed. All Services that moved have their new addresses, and the old ones are retired."
+        }
         Status::RolledBack => "Every Service has its old address.",
         Status::Removing => "The operation has ended, and its journal is being deleted.",
     };

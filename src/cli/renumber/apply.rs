@@ -217,7 +217,7 @@ async fn conclude(
     };
     context.output.data(&applied, |_| String::new())?;
     context.output.progress(&if work.moves.is_empty() {
-        format!("the API servers have {}; no Service moved", work.to)
+        format!("the Service range is {}; no Service moved", work.to)
     } else {
         format!(
             "{} to {}; {}",

@@ -27,6 +27,13 @@ pub(super) fn remarks(work: &Renumbering) -> Vec<String> {
         ),
     });
     lines.extend(out_of_band(work));
+    if !work.moves.is_empty() {
+        let old: Vec<String> = work.searched_ranges().iter().map(|range| format!("--old {range}")).collect();
+        lines.push(format!(
+            "to find uses of the addresses that go away: `netsurgeon audit {}`",
+            old.join(" ")
+        ));
+    }
     lines.extend(enough(work));
     lines
 }

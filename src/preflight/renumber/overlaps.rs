@@ -33,7 +33,9 @@ fn judge(to: &ServiceCidr, old: &[ServiceCidr], pods: &[(String, ServiceCidr)], 
     let is_new = |route: &&Route| {
         let is_wider = route.range.prefix_len() < to.prefix_len();
         let is_of_services = old.iter().any(|old| old.covers(&route.range));
-        route.range.overlaps(to) && !is_of_services && !(is_wider && old.iter().any(|old| route.range.overlaps(old)))
+        route.range.overlaps(to)
+            && !is_of_services
+            && !(is_wider && old.iter().any(|old| route.range.overlaps(old)))
     };
     let found: Vec<&Route> = routes.iter().filter(is_new).collect();
     let words = |route: &&Route| format!("`{}` on `{}`", route.range, route.device);

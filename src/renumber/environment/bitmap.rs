@@ -9,6 +9,7 @@ use crate::ip::{Item, Items};
 use crate::operation::{Applied, KeyChange, KeyEdit, StepFault, Swap};
 use crate::renumber::index::Index;
 use crate::renumber::intention::Move;
+use crate::renumber::ownerless_bits::aligned;
 use crate::renumber::rewrite::{wanted, wanted_meanwhile};
 use crate::renumber::steps::Compiler;
 use crate::survey::{Layout, Survey};
@@ -57,6 +58,14 @@ impl LiveEnvironment<'_> {
             }
         }
         Ok(Applied::Changes(Box::new(swap)))
+    }
+
+    /// Computes the change that aligns the RangeAllocation with the addresses of the operation.
+    pub(super) async fn aligned_bits(&self) -> Result<Applied, StepFault> {
+        let survey = Survey::read(self.store, &Layout::new(&self.work.prefix), None).await;
+        let survey = survey
+            .map_err(|error| StepFault::Halt(format!("the RangeAllocation cannot be read: {error}")))?;
+        Ok(Applied::Changes(Box::new(aligned(self.work, &survey))))
     }
 
     /// Computes the change of the RangeAllocation to the new range, or back to the old range. The bits are set for Services and

@@ -283,7 +283,14 @@ impl<'a> Watch<'a> {
                     return taken(candidate);
                 }
                 // If the API server released the IPAddress with the shadow, `kept` recreates the IPAddress.
-                let edits = vec![self.compiler.shadow_again(candidate, &made)];
+                let mut edits = vec![self.compiler.shadow_again(candidate, &made)];
+                // Without IPAddress objects, an API server can give the address to another Service, if the new range has it, too.
+                if !self.with_objects() && self.compiler.work.accepts(old) {
+                    if self.index.other_owner(candidate, old).is_some() {
+                        return taken(candidate);
+                    }
+                    edits.push(self.compiler.take_bit(old));
+                }
                 let done = format!("the shadow `{}` holds `{old}` again", shadow.hold_name);
                 repair(candidate, "shadow-put-back", &[done], edits, vec![as_seen(service)])
             }
@@ -303,7 +310,7 @@ impl<'a> Watch<'a> {
         if let Some(shadow) = self.shadow_given_up(candidate) {
             return Some(Settled::Shadow(shadow));
         }
-        let mut edits = Vec::from_iter(self.freed(candidate, candidate.old_address));
+        let mut edits = self.all_freed(candidate, [candidate.old_address]);
         let left = found.and_then(|service| {
             self.let_go(candidate, service).or_else(|| self.with_its_own_policy(candidate, service))
         });

@@ -258,7 +258,8 @@ fn choose_holds(
     let mut refused: Vec<(String, &'static str)> = Vec::new();
     for service in movers {
         let old = service.address(options.to.family());
-        let is_within = survey.era.era == Era::Bitmap && old.is_some_and(|old| options.to.is_allocatable(old, true));
+        let is_within =
+            survey.era.era == Era::Bitmap && old.is_some_and(|old| options.to.is_allocatable(old, true));
         let no_external_ip = no_external_ip.or(is_within.then_some(IN_THE_NEW_RANGE));
         match choose(service, options.hold, no_external_ip) {
             Choice::Hold(hold, reason) => holds.push((hold, reason)),

@@ -76,7 +76,7 @@ impl Evidence {
             quiet: Duration::from_secs(self.quiet),
         };
         judge(&documents, &asked).map_err(|lacking| {
-            let remedy = self.remedy(&lacking, &work.retired_ranges());
+            let remedy = self.remedy(&lacking, &work.searched_ranges());
             Failure::new(ExitKind::Refused, lacking)
                 .hint(remedy)
                 .hint("to retire the old addresses anyway: `--without-evidence-of NODE`, or `--without-evidence` instead of other options for evidence")

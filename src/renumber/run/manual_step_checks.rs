@@ -162,10 +162,11 @@ impl Confirmations<'_> {
         let mut found = cluster.list(&all, None).await.map_err(|error| error.to_string())?;
         // In a rollback, the ServiceCIDRs of the new range are deleted later.
         let ours = ["kubernetes".to_string(), self.work.range_name(), self.work.back_range_name()];
-        let is_ours = |cidr: &Value| ours.iter().any(|name| cidr.pointer("/metadata/name").is_some_and(|it| it == name));
-        found.retain(|cidr| {
-            cidr.pointer("/metadata/deletionTimestamp").is_none() && !(back && is_ours(cidr))
-        });
+        let is_ours = |cidr: &Value| {
+            ours.iter().any(|name| cidr.pointer("/metadata/name").is_some_and(|it| it == name))
+        };
+        found
+            .retain(|cidr| cidr.pointer("/metadata/deletionTimestamp").is_none() && !(back && is_ours(cidr)));
         let has = |cidr: &Value, range: &ServiceCidr| {
             let ranges = cidr.pointer("/spec/cidrs").and_then(Value::as_array);
             ranges.is_some_and(|ranges| ranges.iter().any(|text| *text == range.to_string()))

@@ -103,7 +103,9 @@ impl RenumberSession {
         let Some(first) = there.next() else { return };
         let count = there.count().saturating_add(1);
         let what = match work.era {
-            Era::Bitmap => "No API server allocates from this range now: recreate these Services with an address of the old range",
+            Era::Bitmap => {
+                "No API server allocates from this range now: recreate these Services with an address of the old range"
+            }
             _ => {
                 "The ServiceCIDR of this range remains until each of these Services is deleted and recreated with an address of the \
                  old range"

@@ -141,14 +141,11 @@ impl Compiler<'_> {
     pub(super) fn reserve(&self, candidate: &Move) -> Step {
         let key = self.layout.ip_address(candidate.new_address);
         let value = self.new_ip_address(candidate.new_address, candidate);
-        let (mut forward, mut backward) =
-            (vec![create(key.clone(), value, AHEAD_SECONDS)], vec![discard(key, owned_by(candidate))]);
-        // The bits of a sweep are reserved together, because the RangeAllocation has the new range then.
-        if let Some(edit) = self.set_old_bit(candidate.new_address).filter(|_| candidate.sweep == 0) {
-            forward.push(edit);
-            backward.extend(self.free_bits_now(&[candidate.new_address]));
-        }
-        step_of(candidate, "reserve", both(forward, backward))
+        let mut forward = vec![create(key.clone(), value, AHEAD_SECONDS)];
+        // The bits of a sweep are reserved together, because the RangeAllocation has the new range then. A rollback frees the bits at
+        // its end.
+        forward.extend(self.set_old_bit(candidate.new_address).filter(|_| candidate.sweep == 0));
+        step_of(candidate, "reserve", both(forward, vec![discard(key, owned_by(candidate))]))
     }
 
     pub(super) fn new_ip_address(&self, address: IpAddr, candidate: &Move) -> Vec<u8> {
@@ -261,6 +258,9 @@ impl Compiler<'_> {
         let mut backward = swap(vec![self.service_edit(candidate, back)]);
         if self.work.era == Era::Bitmap {
             forward.checks.push(self.bit_is_ours(candidate));
+            // Without its shadow, an API server may have given the old address to another Service.
+            let is_open = self.work.accepts(candidate.old_address);
+            backward.checks.extend(self.shadow_holds(candidate).filter(|_| is_open));
         } else {
             forward.checks.extend(self.addresses_are_ours(candidate));
             backward.checks.extend(self.addresses_are_ours(candidate));
@@ -318,7 +318,6 @@ impl Compiler<'_> {
         if self.work.era != Era::Bitmap {
             edits.push(discard(self.layout.ip_address(candidate.old_address), owned_by(candidate)));
         }
-        edits.extend(self.free_retired_bit(candidate.old_address));
         let forward = swap(edits);
         step_of(candidate, "retire", Action::Swap { forward, backward: None })
     }

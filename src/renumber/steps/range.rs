@@ -52,6 +52,10 @@ impl Compiler<'_> {
                 "clients in the cluster connect to the address of `default/kubernetes`, so the certificate must cover this address",
             )
         }));
+        // A rollback runs this step last.
+        if self.work.era == Era::DualWrite && self.work.is_overlapping() {
+            steps.push(self.aligned_back("start", vec![self.open_range().id]));
+        }
         steps
     }
 
@@ -98,6 +102,8 @@ impl Compiler<'_> {
         steps.extend(has_bitmap.then(|| back("restore-bitmap", Effect::RestoreBitmap)));
         steps.push(flags);
         steps.extend(has_bitmap.then(|| self.on_range("rewrite-bitmap", Effect::RewriteBitmap)));
+        // API servers with different flags do not set bits of the addresses that they allocate.
+        steps.extend(self.aligned("flags").filter(|_| has_bitmap));
         steps.push(self.on_range("close-range", Effect::CloseRange));
         steps.extend(self.other_ranges());
         steps
@@ -279,26 +285,35 @@ impl Compiler<'_> {
         Some((from, items, bit))
     }
 
-    /// Sets the bit of a new address that the old range also has, while the RangeAllocation has the old range.
+    /// Sets the bit of a new address that the old range also has, while the RangeAllocation has the old range. A bit without an
+    /// IPAddress may be set already: an API server that fails to create an IPAddress leaves it. Only the IPAddress decides who has the
+    /// address.
     pub(super) fn set_old_bit(&self, address: IpAddr) -> Option<KeyEdit> {
         let (from, items, bit) = self.old_bit(address)?;
-        let change = FieldChange::Bits { capacity: items.capacity(), set: vec![bit], clear: Vec::new() };
-        Some(self.on_bitmap_of(from, change))
+        Some(self.on_bitmap_of(from, FieldChange::Mark { capacity: items.capacity(), bits: vec![bit] }))
     }
 
     /// Sets the bit of a new address, if the RangeAllocation has the new range when the step runs.
     pub(in crate::renumber) fn set_bit_if_new(&self, address: IpAddr) -> KeyEdit {
-        let (capacity, set) = (self.bitmap_capacity(), vec![self.bit(address)]);
-        self.on_bitmap_of(&self.work.to.to_string(), FieldChange::Bits { capacity, set, clear: Vec::new() })
+        let (capacity, bits) = (self.bitmap_capacity(), vec![self.bit(address)]);
+        self.on_bitmap_of(&self.work.to.to_string(), FieldChange::Mark { capacity, bits })
     }
 
-    /// Frees the bit of an old address that the new range also has. All other old addresses have no bit any more.
-    pub(super) fn free_retired_bit(&self, address: IpAddr) -> Vec<KeyEdit> {
-        match self.work.era {
-            Era::Bitmap if self.work.to.contains(address) => self.free_bit(address),
-            Era::DualWrite if self.work.to.contains(address) => self.free_bits_now(&[address]),
-            _ => Vec::new(),
-        }
+    /// Aligns the bits of the operation's addresses, if the ranges share addresses and there is a bitmap.
+    fn aligned(&self, when: &str) -> Option<Step> {
+        let is_needed = self.work.bitmap.is_some() && self.work.is_overlapping();
+        is_needed.then(|| step("align-bits", when, Action::Do(Effect::AlignBits)))
+    }
+
+    /// Aligns the bits of the operation's addresses in a rollback, if one of these steps was executed.
+    pub(super) fn aligned_back(&self, when: &str, back_of: Vec<StepId>) -> Step {
+        Step { back_of, ..step("align-bits-back", when, Action::Do(Effect::AlignBits)) }
+    }
+
+    /// Sets the free bit of an address, if the RangeAllocation has the new range when the step runs. Fails if the bit is set.
+    pub(in crate::renumber) fn take_bit(&self, address: IpAddr) -> KeyEdit {
+        let (capacity, set) = (self.bitmap_capacity(), vec![self.bit(address)]);
+        self.on_bitmap_of(&self.work.to.to_string(), FieldChange::Bits { capacity, set, clear: Vec::new() })
     }
 
     /// Frees the bit of an address, if the RangeAllocation has the new range when the step runs.
@@ -364,6 +379,7 @@ impl Compiler<'_> {
             steps.push(self.on_range("replace-range", Effect::ReplaceRange));
             steps.push(self.on_range("temporary-range", Effect::RemoveTemporaryRange));
         }
+        steps.extend(self.aligned("end"));
         // If `default/kubernetes` keeps its address, the certificates keep their names.
         if self.work.kubernetes().is_none() {
             return steps;

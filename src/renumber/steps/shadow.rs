@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::edits::{both, create, discard, one, only_if, owned_as, owned_by, swap, text};
 use super::{Action, Compiler, Step, endpoints, released, step, step_of};
-use crate::operation::{KeyChange, KeyCheck, KeyEdit, Swap};
+use crate::operation::{KeyChange, KeyCheck, KeyEdit, StepId, Swap};
 use crate::renumber::effect::Effect;
 use crate::renumber::intention::{Move, Shadow};
 use crate::survey::Era;
@@ -18,6 +18,13 @@ impl Compiler<'_> {
     pub(in crate::renumber) fn shadows(&self, batch: usize, moves: &[Move]) -> Vec<Step> {
         let with_shadow = || moves.iter().filter_map(|m| m.shadow.as_ref().map(|shadow| (m, shadow)));
         let mut steps = Vec::new();
+        // In a rollback, this step comes after the shadows have lost their addresses.
+        if self.work.era == Era::DualWrite {
+            let given = with_shadow().flat_map(|(candidate, shadow)| {
+                shadow.names().map(|name| shadow_step_id(candidate, "give-address", name))
+            });
+            steps.push(self.aligned_back(&format!("{batch:05}"), given.collect()));
+        }
         for (candidate, shadow) in with_shadow() {
             for (name, temporary) in parts_of(shadow) {
                 steps.push(Self::make_shadow(candidate, shadow, name, temporary));
@@ -42,8 +49,10 @@ impl Compiler<'_> {
         shadow_step(candidate, "make-shadow", name, Action::Do(Effect::Create { manifest }))
     }
 
-    /// Replaces the temporary address of a shadow with its final address, in etcd. The bit of the temporary address is freed
-    /// immediately. The IPAddress of the temporary address is deleted when every API server has observed the change.
+    /// Replaces the temporary address of a shadow with its final address, in etcd. In the bitmap era, the bit of the temporary address
+    /// is freed immediately. Otherwise its IPAddress and its bit are freed together, when every API server has observed the change:
+    /// an API server that gets a free bit whose IPAddress exists refuses the creation of a Service (`AllocateNextService`,
+    /// `cidrallocator.go`, v1.36.3).
     ///
     /// The undo deletes the shadow in etcd. A deletion through the API would release the address, which the planned Service has
     /// by then. So a rollback needs no temporary address. If a temporary address is not freed yet, the undo also frees this
@@ -63,10 +72,8 @@ impl Compiler<'_> {
         ];
         let change = KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() };
         let mut forward = vec![KeyEdit { key: key.clone(), change }];
-        match self.work.era {
-            Era::Bitmap => forward.extend(self.free_bit(temporary)),
-            Era::DualWrite => forward.extend(self.free_bits_now(&[temporary])),
-            Era::Objects => {}
+        if self.work.era == Era::Bitmap {
+            forward.extend(self.free_bit(temporary));
         }
         let forward = Swap { edits: forward, checks: self.is_to_move(candidate, address) };
         let require = vec![Condition::Holds(Field::cluster_ips(), one(address))];
@@ -96,7 +103,8 @@ impl Compiler<'_> {
             return Vec::new();
         };
         let free = |(name, temporary): (&str, IpAddr)| {
-            let edits = vec![discard(self.layout.ip_address(temporary), owned_as(candidate, name))];
+            let mut edits = vec![discard(self.layout.ip_address(temporary), owned_as(candidate, name))];
+            edits.extend(self.free_bits_now(&[temporary]));
             let action = Action::Swap { forward: swap(edits), backward: None };
             shadow_step(candidate, "free-temporary", name, action)
         };
@@ -178,6 +186,10 @@ impl Compiler<'_> {
 
 fn finalizer(listed: bool) -> FieldEdit {
     FieldEdit::item(Field::finalizers(), MOVING, listed)
+}
+
+fn shadow_step_id(candidate: &Move, name: &str, shadow: &str) -> StepId {
+    StepId(format!("{name}/{}/{shadow}", candidate.namespace))
 }
 
 /// Returns a step on a shadow. The subject of the step is the Service that the shadow belongs to.

@@ -52,6 +52,13 @@ pub enum FieldChange {
         /// Bits to clear.
         bits: Vec<u64>,
     },
+    /// Sets bits of a bitmap, whether they are set or not.
+    Mark {
+        /// Number of items in the bitmap's range.
+        capacity: u64,
+        /// Bits to set.
+        bits: Vec<u64>,
+    },
     /// Adds an item at the end of a list of texts, or removes it. Other items are kept.
     Item {
         /// The item.
@@ -109,7 +116,7 @@ impl FieldEdit {
         Self { field, change: FieldChange::Replace { before, after } }
     }
 
-    /// Returns the edit that reverts this edit. Returns `None` for [`FieldChange::Set`] and [`FieldChange::Free`], because these
+    /// Returns the edit that reverts this edit. Returns `None` for [`FieldChange::Set`], [`FieldChange::Free`] and [`FieldChange::Mark`], because these
     /// changes are not reverted.
     #[must_use]
     pub fn inverse(&self) -> Option<Self> {
@@ -124,7 +131,7 @@ impl FieldEdit {
                 FieldChange::Part { path: path.clone(), before: after.clone(), after: before.clone() }
             }
             FieldChange::Item { item, listed } => FieldChange::Item { item: item.clone(), listed: !listed },
-            FieldChange::Set(_) | FieldChange::Free { .. } => return None,
+            FieldChange::Set(_) | FieldChange::Free { .. } | FieldChange::Mark { .. } => return None,
         };
         Some(Self { field: self.field.clone(), change })
     }
@@ -215,6 +222,13 @@ fn apply_one(value: &[u8], edit: &FieldEdit) -> Result<Vec<u8>, EditError> {
             let mut bitmap = read_bitmap(value, &edit.field, *capacity)?;
             for bit in bits.iter().filter(|bit| bitmap.is_set(**bit)).copied().collect::<Vec<u64>>() {
                 change_bit(&mut bitmap, &edit.field, bit, false)?;
+            }
+            Ok(write(value, &edit.field, &Value::Bytes(bitmap.to_bytes()))?)
+        }
+        FieldChange::Mark { capacity, bits } => {
+            let mut bitmap = read_bitmap(value, &edit.field, *capacity)?;
+            for bit in bits.iter().filter(|bit| !bitmap.is_set(**bit)).copied().collect::<Vec<u64>>() {
+                change_bit(&mut bitmap, &edit.field, bit, true)?;
             }
             Ok(write(value, &edit.field, &Value::Bytes(bitmap.to_bytes()))?)
         }

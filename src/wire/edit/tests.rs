@@ -154,6 +154,12 @@ fn bits_are_set_and_cleared_only_once() {
     let free = FieldEdit { field: Field::data(), change: FieldChange::Free { capacity: 254, bits: vec![9] } };
     assert_eq!(apply(&once, std::slice::from_ref(&free)).unwrap(), back);
     assert_eq!(apply(&back, &[free]).unwrap(), back, "it is free already");
+    let mark = FieldEdit { field: Field::data(), change: FieldChange::Mark { capacity: 254, bits: vec![9] } };
+    assert_eq!(apply(&back, std::slice::from_ref(&mark)).unwrap(), once);
+    assert_eq!(apply(&once, std::slice::from_ref(&mark)).unwrap(), once, "it is set already");
+    let beyond =
+        FieldEdit { field: Field::data(), change: FieldChange::Mark { capacity: 254, bits: vec![400] } };
+    assert!(apply(&once, &[beyond]).is_err());
 }
 
 proptest! {

@@ -1,0 +1,62 @@
+//! Bits of the RangeAllocation without an owner, and owners without a bit, after an operation between ranges that share addresses.
+//!
+//! Such an operation leaves addresses in the range of the API servers, and under dual write, no component repairs the bits. An
+//! address that no Service lists keeps its bit until its IPAddress is deleted, so that no client gets it in between.
+
+use std::net::IpAddr;
+
+use super::index::Index;
+use super::intention::Renumbering;
+use crate::ip::Item;
+use crate::operation::{KeyChange, KeyEdit, Swap};
+use crate::survey::{Era, Layout, Survey};
+use crate::wire::edit::{Condition, FieldChange};
+use crate::wire::objects::ALLOCATOR;
+use crate::wire::{Field, FieldEdit, Value};
+
+/// Returns the change that frees the bits of the operation's addresses without an owner and, under dual write, sets the missing bits
+/// of all Services and of the allocator's IPAddress objects. The change is empty if the RangeAllocation cannot be read.
+pub(super) fn aligned(work: &Renumbering, survey: &Survey) -> Swap {
+    let found = work.bitmap.as_ref().and_then(|change| {
+        let found = survey.bitmaps.iter().find(|bitmap| bitmap.name == change.name)?;
+        let (items, bits) = found.read()?;
+        Some((found, items, bits.ok()?))
+    });
+    let Some((found, items, bits)) = found else { return Swap::default() };
+    let bit = |address: IpAddr| items.bit(Item::Address(address));
+    let free: Vec<u64> = ownerless(work, survey).filter_map(bit).filter(|bit| bits.is_set(*bit)).collect();
+    let missing: Vec<u64> = match work.era {
+        Era::DualWrite => owned(survey).filter_map(bit).filter(|bit| !bits.is_set(*bit)).collect(),
+        // An API server repairs them.
+        _ => Vec::new(),
+    };
+    let capacity = items.capacity();
+    let changes = [FieldChange::Free { capacity, bits: free }, FieldChange::Mark { capacity, bits: missing }];
+    let edits = changes.map(|change| FieldEdit { field: Field::data(), change }).to_vec();
+    let require = vec![Condition::Holds(Field::range(), Value::Text(found.range.clone()))];
+    let change = KeyChange::Edit { require, edits, fill: Vec::new() };
+    let key = Layout::new(&work.prefix).range(&found.name);
+    Swap { edits: vec![KeyEdit { key, change }], checks: Vec::new() }
+}
+
+/// Returns the addresses of the operation that no Service has, as an address or as an external IP, and for which there is no
+/// IPAddress.
+fn ownerless<'a>(work: &'a Renumbering, survey: &'a Survey) -> impl Iterator<Item = IpAddr> + 'a {
+    let index = Index::of(survey);
+    let of_moves = work.moves.iter().flat_map(|moved| {
+        let temporary = moved.shadow.iter().flat_map(|shadow| shadow.temporary);
+        [moved.old_address, moved.new_address].into_iter().chain(temporary)
+    });
+    let is_external =
+        |address: IpAddr| survey.services.iter().any(|service| service.has_external_ip(address));
+    of_moves.filter(move |address| {
+        !index.is_listed(*address) && index.object(*address).is_none() && !is_external(*address)
+    })
+}
+
+/// Returns the addresses of all Services and of the allocator's IPAddress objects.
+fn owned(survey: &Survey) -> impl Iterator<Item = IpAddr> + '_ {
+    let services = survey.services.iter().flat_map(|service| service.addresses.iter().copied());
+    let objects = survey.addresses.iter().filter(|object| object.managed_by == ALLOCATOR);
+    services.chain(objects.filter_map(|object| object.address))
+}
