@@ -97,7 +97,9 @@ pub async fn retire(
     let retired = counted(work.moves.len(), "old address", "old addresses");
     let retired = if work.moves.is_empty() { String::new() } else { format!("{retired} retired; ") };
     context.output.progress(&format!("{retired}the cluster's Service range is {}", work.to));
-    afterlife(work).iter().for_each(|note| context.output.note(note));
+    if let Some(note) = afterlife(work) {
+        context.output.note(&note);
+    }
     if work.kubernetes().is_none() {
         context.output.note("if the deploy lock is set: `netsurgeon unlock`");
     }
@@ -133,9 +135,10 @@ fn afterlife(work: &Renumbering) -> Option<String> {
     // Only addresses that were retired: a Service can still have the other addresses of the old range.
     let was_left = |range: &ServiceCidr| work.moves.iter().any(|moved| range.contains(moved.old_address));
     let retired = work.retired_ranges();
-    let ends = match work.searched_ranges() == retired {
-        true => retired.iter().filter(|range| was_left(range)).map(end).collect::<Vec<_>>(),
-        false => vec![format!("`conntrack -D -p udp -f {family} -d ADDRESS`, for each old address,")],
+    let ends = if work.searched_ranges() == retired {
+        retired.iter().filter(|range| was_left(range)).map(end).collect::<Vec<_>>()
+    } else {
+        vec![format!("`conntrack -D -p udp -f {family} -d ADDRESS`, for each old address,")]
     };
     (!ends.is_empty()).then(|| format!(
         "open connections to old addresses continue until they close, and a UDP client that keeps its port can continue forever; run {} on each node to end the UDP connections",

@@ -85,10 +85,8 @@ pub fn plan(survey: &Survey, options: &PlanOptions) -> Result<Plan<Renumbering>,
     // Growth on the same base concerns no data plane, because no address is held, now or in a sweep.
     let old = || survey.service_ranges().into_iter().filter(|range| range.family() == family);
     let moves_none = arranged.services.is_empty() && old().all(|range| options.to.covers(&range));
-    let (data_plane, gap, no_external_ip) = match moves_none {
-        true => (None, None, None),
-        false => routing(survey, options, !overlaps.is_empty())?,
-    };
+    let (data_plane, gap, no_external_ip) =
+        if moves_none { Routes::default() } else { routing(survey, options, !overlaps.is_empty())? };
     let taken = in_use(survey, &options.to);
     let mut moves = make_moves(survey, options, &arranged.services, no_external_ip, &taken)?;
     arranged.name_tiers(&mut moves);

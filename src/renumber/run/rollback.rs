@@ -96,10 +96,7 @@ impl RenumberSession {
         };
         let is_old = |address: &IpAddr| work.from.iter().any(|range| range.is_usable(*address));
         let is_only_new = |address: &IpAddr| work.to.contains(*address) && !is_old(address);
-        let mut there = survey
-            .services
-            .iter()
-            .filter(|service| service.addresses.iter().any(|address| is_only_new(address)));
+        let mut there = survey.services.iter().filter(|service| service.addresses.iter().any(is_only_new));
         let Some(first) = there.next() else { return };
         let count = there.count().saturating_add(1);
         let what = match work.era {

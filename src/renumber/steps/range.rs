@@ -54,7 +54,7 @@ impl Compiler<'_> {
         }));
         // A rollback runs this step last.
         if self.work.era == Era::DualWrite && self.work.is_overlapping() {
-            steps.push(self.aligned_back("start", vec![self.open_range().id]));
+            steps.push(Self::aligned_back("start", vec![self.open_range().id]));
         }
         steps
     }
@@ -148,7 +148,10 @@ impl Compiler<'_> {
             FieldEdit::replace(Field::range(), text(&change.from), text(&self.work.to.to_string())),
             FieldEdit::replace(Field::data(), bytes(&self.old_bits(change)), bytes(&after)),
         ];
-        let back = edits.iter().filter_map(FieldEdit::inverse).collect();
+        // Only a rehearsal uses these changes. The bits of a Service that was deleted meanwhile are already free.
+        let old = FieldChange::Set(bytes(&self.old_bits(change)));
+        let range = edits.iter().take(1).filter_map(FieldEdit::inverse);
+        let back = range.chain([FieldEdit { field: Field::data(), change: old }]).collect();
         let edit = |edits| KeyEdit {
             key: key.clone(),
             change: KeyChange::Edit { require: Vec::new(), edits, fill: Vec::new() },
@@ -286,8 +289,8 @@ impl Compiler<'_> {
     }
 
     /// Sets the bit of a new address that the old range also has, while the RangeAllocation has the old range. A bit without an
-    /// IPAddress may be set already: an API server that fails to create an IPAddress leaves it. Only the IPAddress decides who has the
-    /// address.
+    /// IPAddress may be set already: an API server that fails to create an IPAddress leaves it. Only the IPAddress decides which Service
+    /// gets the address.
     pub(super) fn set_old_bit(&self, address: IpAddr) -> Option<KeyEdit> {
         let (from, items, bit) = self.old_bit(address)?;
         Some(self.on_bitmap_of(from, FieldChange::Mark { capacity: items.capacity(), bits: vec![bit] }))
@@ -306,7 +309,7 @@ impl Compiler<'_> {
     }
 
     /// Aligns the bits of the operation's addresses in a rollback, if one of these steps was executed.
-    pub(super) fn aligned_back(&self, when: &str, back_of: Vec<StepId>) -> Step {
+    pub(super) fn aligned_back(when: &str, back_of: Vec<StepId>) -> Step {
         Step { back_of, ..step("align-bits-back", when, Action::Do(Effect::AlignBits)) }
     }
 

@@ -23,7 +23,7 @@ impl Compiler<'_> {
             let given = with_shadow().flat_map(|(candidate, shadow)| {
                 shadow.names().map(|name| shadow_step_id(candidate, "give-address", name))
             });
-            steps.push(self.aligned_back(&format!("{batch:05}"), given.collect()));
+            steps.push(Self::aligned_back(&format!("{batch:05}"), given.collect()));
         }
         for (candidate, shadow) in with_shadow() {
             for (name, temporary) in parts_of(shadow) {

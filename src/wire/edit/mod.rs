@@ -196,6 +196,23 @@ pub fn apply(value: &[u8], edits: &[FieldEdit]) -> Result<Vec<u8>, EditError> {
     Ok(edited)
 }
 
+/// Sets or clears bits of a bitmap, whether they are set or not.
+fn with_bits(
+    value: &[u8],
+    field: &Field,
+    capacity: u64,
+    bits: &[u64],
+    allocated: bool,
+) -> Result<Vec<u8>, EditError> {
+    let mut bitmap = read_bitmap(value, field, capacity)?;
+    for bit in bits {
+        if bitmap.is_set(*bit) != allocated {
+            change_bit(&mut bitmap, field, *bit, allocated)?;
+        }
+    }
+    Ok(write(value, field, &Value::Bytes(bitmap.to_bytes()))?)
+}
+
 fn apply_one(value: &[u8], edit: &FieldEdit) -> Result<Vec<u8>, EditError> {
     match &edit.change {
         FieldChange::Set(after) => Ok(write(value, &edit.field, after)?),
@@ -218,20 +235,8 @@ fn apply_one(value: &[u8], edit: &FieldEdit) -> Result<Vec<u8>, EditError> {
             }
             Ok(write(value, &edit.field, &Value::Bytes(bitmap.to_bytes()))?)
         }
-        FieldChange::Free { capacity, bits } => {
-            let mut bitmap = read_bitmap(value, &edit.field, *capacity)?;
-            for bit in bits.iter().filter(|bit| bitmap.is_set(**bit)).copied().collect::<Vec<u64>>() {
-                change_bit(&mut bitmap, &edit.field, bit, false)?;
-            }
-            Ok(write(value, &edit.field, &Value::Bytes(bitmap.to_bytes()))?)
-        }
-        FieldChange::Mark { capacity, bits } => {
-            let mut bitmap = read_bitmap(value, &edit.field, *capacity)?;
-            for bit in bits.iter().filter(|bit| !bitmap.is_set(**bit)).copied().collect::<Vec<u64>>() {
-                change_bit(&mut bitmap, &edit.field, bit, true)?;
-            }
-            Ok(write(value, &edit.field, &Value::Bytes(bitmap.to_bytes()))?)
-        }
+        FieldChange::Free { capacity, bits } => with_bits(value, &edit.field, *capacity, bits, false),
+        FieldChange::Mark { capacity, bits } => with_bits(value, &edit.field, *capacity, bits, true),
         FieldChange::Item { item, listed } => {
             let mut list = match read(value, &edit.field)? {
                 Value::Texts(list) => list,
