@@ -23,14 +23,17 @@ use netsurgeon::survey::{Layout, Survey};
 
 use crate::saboteur::Saboteur;
 
-/// The fixtures, and the ranges to which their Services move.
-pub const CASES: [(&str, &str); 6] = [
+/// The fixtures, and the ranges to which their Services move. The last ranges are parts of the old range, `10.96.0.0/16`.
+pub const CASES: [(&str, &str); 9] = [
     ("objects", "10.200.0.0/16"),
     ("dualwrite", "10.200.0.0/16"),
     ("bitmap", "10.200.0.0/16"),
     ("json", "10.200.0.0/16"),
     ("dualstack", "10.200.0.0/16"),
     ("dualstack", "fd00:200::/112"),
+    ("objects", "10.96.128.0/17"),
+    ("dualwrite", "10.96.0.0/24"),
+    ("bitmap", "10.96.0.0/24"),
 ];
 
 /// Every case has several batches, and batches of several Services.

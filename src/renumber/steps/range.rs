@@ -52,9 +52,10 @@ impl Compiler<'_> {
                 "clients in the cluster connect to the address of `default/kubernetes`, so the certificate must cover this address",
             )
         }));
-        // A rollback runs this step last.
+        // A rollback runs this step last, whenever the operation has started.
         if self.work.era == Era::DualWrite && self.work.is_overlapping() {
-            steps.push(Self::aligned_back("start", vec![self.open_range().id]));
+            let begun = steps.iter().take(1).map(|snapshot| snapshot.id.clone());
+            steps.push(Self::aligned_back("start", begun.collect()));
         }
         steps
     }
