@@ -37,7 +37,8 @@ pub enum Effect {
     /// In a rollback: writes the old range to the RangeAllocation again.
     RestoreBitmap,
     /// Aligns the RangeAllocation with the addresses of the operation. Frees their bits if no Service and no IPAddress has them. Under
-    /// dual write, also sets the missing bits of all Services and IPAddress objects. The undo does the same.
+    /// dual write, also sets the missing bits of all Services and IPAddress objects. The undo only frees the bits of addresses that the operation
+    /// has taken.
     AlignBits,
     /// Closes the old range, so that new Services get no addresses from it.
     CloseRange,

@@ -200,6 +200,9 @@ pub struct OtherRange {
     pub name: String,
     /// Ranges of the ServiceCIDR in the renumbered family.
     pub ranges: Vec<ServiceCidr>,
+    /// Ranges of the ServiceCIDR in the other family, which Services keep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<ServiceCidr>,
 }
 
 /// A list of ranges in an API object. It contains both the old and the new range while both are in use.

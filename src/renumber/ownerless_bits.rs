@@ -15,8 +15,9 @@ use crate::wire::objects::ALLOCATOR;
 use crate::wire::{Field, FieldEdit, Value};
 
 /// Returns the change that frees the bits of the operation's addresses without an owner and, under dual write, sets the missing bits
-/// of all Services and of the allocator's IPAddress objects. The change is empty if the RangeAllocation cannot be read.
-pub(super) fn aligned(work: &Renumbering, survey: &Survey) -> Swap {
+/// of all Services and of the allocator's IPAddress objects. In a rollback (`back`), the change only frees the bits of addresses that
+/// the operation has taken, because all other bits must be as before. The change is empty if the RangeAllocation cannot be read.
+pub(super) fn aligned(work: &Renumbering, survey: &Survey, back: bool) -> Swap {
     let found = work.bitmap.as_ref().and_then(|change| {
         let found = survey.bitmaps.iter().find(|bitmap| bitmap.name == change.name)?;
         let (items, bits) = found.read()?;
@@ -24,10 +25,11 @@ pub(super) fn aligned(work: &Renumbering, survey: &Survey) -> Swap {
     });
     let Some((found, items, bits)) = found else { return Swap::default() };
     let bit = |address: IpAddr| items.bit(Item::Address(address));
-    let free: Vec<u64> = ownerless(work, survey).filter_map(bit).filter(|bit| bits.is_set(*bit)).collect();
+    let free: Vec<u64> =
+        ownerless(work, survey, back).filter_map(bit).filter(|bit| bits.is_set(*bit)).collect();
     let missing: Vec<u64> = match work.era {
-        Era::DualWrite => owned(survey).filter_map(bit).filter(|bit| !bits.is_set(*bit)).collect(),
-        // An API server repairs them.
+        Era::DualWrite if !back => owned(survey).filter_map(bit).filter(|bit| !bits.is_set(*bit)).collect(),
+        // In the bitmap era, an API server repairs them.
         _ => Vec::new(),
     };
     let capacity = items.capacity();
@@ -41,11 +43,12 @@ pub(super) fn aligned(work: &Renumbering, survey: &Survey) -> Swap {
 
 /// Returns the addresses of the operation that no Service has, as an address or as an external IP, and for which there is no
 /// IPAddress.
-fn ownerless<'a>(work: &'a Renumbering, survey: &'a Survey) -> impl Iterator<Item = IpAddr> + 'a {
+fn ownerless<'a>(work: &'a Renumbering, survey: &'a Survey, back: bool) -> impl Iterator<Item = IpAddr> + 'a {
     let index = Index::of(survey);
-    let of_moves = work.moves.iter().flat_map(|moved| {
+    let of_moves = work.moves.iter().flat_map(move |moved| {
         let temporary = moved.shadow.iter().flat_map(|shadow| shadow.temporary);
-        [moved.old_address, moved.new_address].into_iter().chain(temporary)
+        let old = Some(moved.old_address).filter(|_| !back);
+        old.into_iter().chain([moved.new_address]).chain(temporary)
     });
     let is_external =
         |address: IpAddr| survey.services.iter().any(|service| service.has_external_ip(address));

@@ -196,7 +196,7 @@ impl Environment<Effect> for Simulation<'_> {
             }
             Effect::AlignBits => {
                 let survey = Survey::read(self.store, &self.layout(), None).await.map_err(failed)?;
-                return Ok(Applied::Changes(Box::new(aligned(self.work, &survey))));
+                return Ok(Applied::Changes(Box::new(aligned(self.work, &survey, back))));
             }
             // No change is needed here. No other part of a rehearsal reads the object that contains the list, and no other client
             // frees bits.

@@ -180,7 +180,7 @@ impl Renumber {
             let survey = self.survey().await?;
             match renumber::plan(survey, &self.options) {
                 Err(PlanError::Target(same @ TargetError::Same { .. })) => {
-                    Err(Judged::pass(format!("{same}")))
+                    Err(Judged::pass(format!("no Service would move: {same}")))
                 }
                 planned => planned.map_err(|error| failed(&Failure::from(error))),
             }

@@ -19,12 +19,16 @@ fn judge(plan: &Plan<Renumbering>) -> Judged {
     let work = &plan.work;
     let shadows = work.moves.iter().filter(|candidate| candidate.hold == Hold::Shadow).count();
     let copied = work.moves.iter().filter(|candidate| candidate.has_copies());
-    let seen = format!(
-        "{} to {}; shadows hold {}",
-        counted(work.moves.len(), "Service moves", "Services move"),
-        work.to,
-        counted(shadows, "old address", "old addresses"),
-    );
+    let seen = if work.moves.is_empty() {
+        format!("no Service moves; the Service range becomes {}", work.to)
+    } else {
+        format!(
+            "{} to {}; shadows hold {}",
+            counted(work.moves.len(), "Service moves", "Services move"),
+            work.to,
+            counted(shadows, "old address", "old addresses"),
+        )
+    };
     if let Some(gap) = &work.gap {
         let remedy =
             "if kube-proxy routes Services on every node, give its configuration: `--kube-proxy-config FILE`";

@@ -61,11 +61,11 @@ impl LiveEnvironment<'_> {
     }
 
     /// Computes the change that aligns the RangeAllocation with the addresses of the operation.
-    pub(super) async fn aligned_bits(&self) -> Result<Applied, StepFault> {
+    pub(super) async fn aligned_bits(&self, back: bool) -> Result<Applied, StepFault> {
         let survey = Survey::read(self.store, &Layout::new(&self.work.prefix), None).await;
         let survey = survey
             .map_err(|error| StepFault::Halt(format!("the RangeAllocation cannot be read: {error}")))?;
-        Ok(Applied::Changes(Box::new(aligned(self.work, &survey))))
+        Ok(Applied::Changes(Box::new(aligned(self.work, &survey, back))))
     }
 
     /// Computes the change of the RangeAllocation to the new range, or back to the old range. The bits are set for Services and

@@ -249,7 +249,7 @@ impl LiveEnvironment<'_> {
             Effect::List(list) => self.change_list(list, true).await?,
             Effect::ReserveBits { batch } => return self.reserved_bits(*batch, true).await,
             Effect::RestoreBitmap => return self.rewritten_bitmap(true).await,
-            Effect::AlignBits => return self.aligned_bits().await,
+            Effect::AlignBits => return self.aligned_bits(true).await,
             Effect::ReopenRange => self.reopen_old_range().await?,
             Effect::KeepBits { .. }
             | Effect::RewriteBitmap
@@ -274,7 +274,7 @@ impl Environment<Effect> for LiveEnvironment<'_> {
                 return self.reserved_bits(*batch, false).await;
             }
             Effect::RewriteBitmap => return self.rewritten_bitmap(false).await,
-            Effect::AlignBits => return self.aligned_bits().await,
+            Effect::AlignBits => return self.aligned_bits(false).await,
             Effect::CloseRange => self.close_old_range().await?,
             Effect::ReplaceRange => self.replace_range().await?,
             Effect::RemoveTemporaryRange => self.remove_temporary_range().await?,

@@ -359,9 +359,9 @@ pub fn flag(survey: &Survey) -> Vec<ServiceCidr> {
 fn others(survey: &Survey, family: Family, own: &str) -> Vec<OtherRange> {
     let is_others = |cidr: &&CidrRecord| cidr.name != "kubernetes" && cidr.name != own && !cidr.terminating;
     let created = survey.service_cidrs.iter().filter(is_others);
-    let of_family = created.map(|cidr| OtherRange {
-        name: cidr.name.clone(),
-        ranges: cidr.ranges.iter().copied().filter(|range| range.family() == family).collect(),
+    let of_family = created.map(|cidr| {
+        let (ranges, kept) = cidr.ranges.iter().copied().partition(|range| range.family() == family);
+        OtherRange { name: cidr.name.clone(), ranges, kept }
     });
     of_family.filter(|other| !other.ranges.is_empty()).collect()
 }

@@ -122,16 +122,24 @@ impl Compiler<'_> {
             return None;
         }
         let names: Vec<&str> = others.iter().map(|other| other.name.as_str()).collect();
-        let ranges: Vec<String> =
-            others.iter().flat_map(|other| &other.ranges).map(ToString::to_string).collect();
+        let texts = |ranges: Vec<&ServiceCidr>| {
+            ranges.iter().map(|range| format!("`{range}`")).collect::<Vec<_>>().join(", ")
+        };
+        let kept: Vec<&ServiceCidr> = others.iter().flat_map(|other| &other.kept).collect();
+        let first = if kept.is_empty() {
+            String::new()
+        } else {
+            format!("first create ServiceCIDRs with {}, which Services keep; then ", texts(kept.clone()))
+        };
+        let all = others.iter().flat_map(|other| &other.ranges).chain(kept).collect();
         let what = format!(
-            "delete the other ServiceCIDRs with old addresses: `kubectl delete servicecidr --wait=false {}`; a ServiceCIDR stays \
-             terminating while a Service has, or holds, an address that no other ServiceCIDR has",
+            "{first}delete the other ServiceCIDRs with old addresses: `kubectl delete servicecidr --wait=false {}`; a ServiceCIDR \
+             stays terminating while a Service has, or holds, an address that no other ServiceCIDR has",
             names.join(" ")
         );
         let undo = format!(
-            "create ServiceCIDRs with `{}` again; use other names while the deleted ones still exist",
-            ranges.join("`, `")
+            "create ServiceCIDRs with {} again; use other names while the deleted ones still exist",
+            texts(all)
         );
         let why = "new Services would still get addresses of these ServiceCIDRs".to_string();
         Some(manual_step(Manual { name: OTHER_RANGES.to_string(), what, why, undo: Some(undo) }))

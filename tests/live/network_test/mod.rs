@@ -135,14 +135,6 @@ fn failures(result: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Returns the kinds of paths that failed.
-fn failed_paths(result: &Value) -> Vec<String> {
-    let mut paths: Vec<String> =
-        failures(result).iter().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect();
-    paths.dedup();
-    paths
-}
-
 /// Asserts that nothing of a test is left in the cluster.
 async fn assert_clean(world: &World) {
     let found = world.cluster.api.find(&format!("/api/v1/namespaces/{NAMESPACE}")).await;
