@@ -188,17 +188,23 @@ impl ServiceCidr {
         }
     }
 
+    /// Returns how many addresses an allocator of this range can allocate: [`Self::bitmap_capacity`] with a bitmap, otherwise
+    /// [`Self::capacity`].
+    pub fn allocatable(&self, with_bitmap: bool) -> u128 {
+        if with_bitmap { self.bitmap_capacity() } else { self.capacity() }
+    }
+
     /// Returns whether an allocator of this range can allocate the address. With a bitmap, an IPv6 range allocates only its first
     /// addresses.
     pub fn is_allocatable(&self, address: IpAddr, with_bitmap: bool) -> bool {
-        let capacity = if with_bitmap { self.bitmap_capacity() } else { self.capacity() };
+        let capacity = self.allocatable(with_bitmap);
         self.offset(address).is_some_and(|offset| offset >= 1 && offset <= capacity)
     }
 
     /// Returns whether a Service can have the address. The address must be in the range, and must not be the network address or
     /// the IPv4 broadcast address.
     pub fn is_usable(&self, address: IpAddr) -> bool {
-        self.offset(address).is_some_and(|offset| offset >= 1 && offset <= self.capacity())
+        self.is_allocatable(address, false)
     }
 }
 

@@ -34,7 +34,7 @@ struct Known {
 
 /// How the Pod of an agent is.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum AgentState {
     Ready(Agent),
     /// The Pod exists and is not ready.
     Waiting,
@@ -48,19 +48,19 @@ enum Standing {
     NoNode,
 }
 
-fn standing(node: Option<&Node>, pod: Option<&Pod>) -> Standing {
+fn state_of(node: Option<&Node>, pod: Option<&Pod>) -> AgentState {
     if node.is_none() {
-        return Standing::NoNode;
+        return AgentState::NoNode;
     }
-    let Some(pod) = pod else { return Standing::Missing };
+    let Some(pod) = pod else { return AgentState::Missing };
     if pod.metadata.deletion_timestamp.is_some() {
-        return Standing::Ended { reason: disruption(pod), uid: None };
+        return AgentState::Ended { reason: disruption(pod), uid: None };
     }
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     if let Some(reason) = ended(pod) {
-        return Standing::Ended { reason, uid: Some(uid) };
+        return AgentState::Ended { reason, uid: Some(uid) };
     }
-    ready(pod).map_or(Standing::Waiting, Standing::Ready)
+    ready(pod).map_or(AgentState::Waiting, AgentState::Ready)
 }
 
 impl Attendance {
@@ -102,7 +102,7 @@ impl Attendance {
         for (index, role) in all {
             let Some(name) = fleet.members.get(index).map(|member| member.node.clone()) else { continue };
             let pod = pods.get(&deployment.settings().pod_name(index, role));
-            let found = standing(nodes.get(&name), pod);
+            let found = state_of(nodes.get(&name), pod);
             let is_open = nodes.get(&name).is_some_and(|node| !is_closed(node) && not_ready(node).is_none());
             let creates = creates && is_open;
             let before = fleet.absent.contains_key(&(index, role));
@@ -132,22 +132,22 @@ impl Attendance {
     async fn reason(
         &mut self,
         at: (usize, Role),
-        found: Standing,
+        found: AgentState,
         (deployment, node, creates): (&Deployment, &str, bool),
         fleet: &mut Fleet,
         cells: &mut Cells,
     ) -> Option<String> {
         let known = self.agents.entry(at).or_default();
         match found {
-            Standing::NoNode => Some("the Node left the cluster".to_string()),
-            Standing::Ready(agent) => {
+            AgentState::NoNode => Some("the Node left the cluster".to_string()),
+            AgentState::Ready(agent) => {
                 known.awaited = None;
                 if !fleet.is_known(at, &agent) {
                     fleet.replace(at, agent);
                 }
                 None
             }
-            Standing::Waiting => {
+            AgentState::Waiting => {
                 let since = known.awaited?;
                 if since.elapsed() > self.patience {
                     let reason = deployment.not_started(at.0, at.1, None).await;
@@ -155,17 +155,17 @@ impl Attendance {
                 }
                 Some("its Pod was created again, and is not ready yet".to_string())
             }
-            Standing::Ended { reason, uid } => {
+            AgentState::Ended { reason, uid } => {
                 if let Some(uid) = uid.filter(|_| creates) {
                     deployment.remove_pod(at, &uid).await;
                 }
                 Some(reason)
             }
-            Standing::Missing if creates && deployment.create_pod(at, node).await => {
+            AgentState::Missing if creates && deployment.create_pod(at, node).await => {
                 known.awaited = Some(Instant::now());
                 Some("its Pod was removed, and was created again".to_string())
             }
-            Standing::Missing => Some("its Pod was removed".to_string()),
+            AgentState::Missing => Some("its Pod was removed".to_string()),
         }
     }
 }
@@ -200,9 +200,9 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "a", "uid": "1"}, "status": status})).unwrap()
     }
 
-    fn reason(found: &Standing) -> String {
+    fn reason(found: &AgentState) -> String {
         match found {
-            Standing::Ended { reason, .. } => reason.clone(),
+            AgentState::Ended { reason, .. } => reason.clone(),
             other => panic!("{other:?}"),
         }
     }
@@ -210,25 +210,25 @@ mod tests {
     #[test]
     fn pods_that_ended_are_told_from_pods_that_wait() {
         let node = Node::default();
-        let of = |pod: &Pod| standing(Some(&node), Some(pod));
+        let of = |pod: &Pod| state_of(Some(&node), Some(pod));
         let message = "Node didn't have enough resource: pods";
         let refused = pod(&json!({"phase": "Failed", "reason": "OutOfpods", "message": message}));
         assert!(reason(&of(&refused)).contains("OutOfpods: Node didn't have enough resource"));
         assert!(declined(&refused).is_some());
         assert!(declined(&pod(&json!({"phase": "Failed", "reason": "NodePorts"}))).is_none(), "a setting");
         assert!(declined(&pod(&json!({"phase": "Pending"}))).is_none());
-        assert_eq!(of(&pod(&json!({"phase": "Pending"}))), Standing::Waiting);
+        assert_eq!(of(&pod(&json!({"phase": "Pending"}))), AgentState::Waiting);
         let mut leaving = pod(&json!({"phase": "Running", "conditions": [{
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
         }]}));
         leaving.metadata.deletion_timestamp =
             Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
         assert!(reason(&of(&leaving)).contains("EvictionByEvictionAPI"));
-        assert_eq!(standing(Some(&node), None), Standing::Missing);
-        assert_eq!(standing(None, Some(&refused)), Standing::NoNode);
+        assert_eq!(state_of(Some(&node), None), AgentState::Missing);
+        assert_eq!(state_of(None, Some(&refused)), AgentState::NoNode);
         let running = pod(&json!({
             "phase": "Running", "podIPs": [{"ip": "10.0.0.1"}], "conditions": [{"type": "Ready", "status": "True"}],
         }));
-        assert!(matches!(of(&running), Standing::Ready(agent) if agent.uid == "1"));
+        assert!(matches!(of(&running), AgentState::Ready(agent) if agent.uid == "1"));
     }
 }

@@ -3,6 +3,7 @@
 //! Such an operation leaves addresses in the range of the API servers, and under dual write, no component repairs the bits. An
 //! address that no Service lists keeps its bit until its IPAddress is deleted, so that no client gets it in between.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::index::Index;
@@ -50,10 +51,10 @@ fn ownerless<'a>(work: &'a Renumbering, survey: &'a Survey, back: bool) -> impl 
         let old = Some(moved.old_address).filter(|_| !back);
         old.into_iter().chain([moved.new_address]).chain(temporary)
     });
-    let is_external =
-        |address: IpAddr| survey.services.iter().any(|service| service.has_external_ip(address));
+    let external = survey.services.iter().flat_map(|service| &service.spec.external_ips);
+    let external: HashSet<IpAddr> = external.filter_map(|text| text.parse().ok()).collect();
     of_moves.filter(move |address| {
-        !index.is_listed(*address) && index.object(*address).is_none() && !is_external(*address)
+        !index.is_listed(*address) && index.object(*address).is_none() && !external.contains(address)
     })
 }
 

@@ -33,7 +33,7 @@ impl Serving {
     }
 
     /// Asks the API server for an address as another client; the error is its refusal.
-    async fn ask_for(&self, address: &str) -> Result<(), String> {
+    pub async fn ask_for(&self, address: &str) -> Result<(), String> {
         let name = format!("tenant-{}", address.replace('.', "-"));
         let tenant = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},

@@ -166,10 +166,7 @@ async fn rebased(era: Era) {
     assert_eq!(serving.cluster_ip("kubernetes").await, "10.96.0.1");
     assert_eq!(serving.cluster_ip("web").await, "10.97.0.5");
     // The old address is held although the new range has it, too.
-    let thief = json!({"clusterIP": "10.97.0.1", "ports": [{"port": 80}]});
-    let metadata = json!({"name": "thief", "namespace": "default"});
-    let thief = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": thief});
-    let refused = serving.cluster.api.try_create(&thief).await.expect_err("the address is held").to_string();
+    let refused = serving.ask_for("10.97.0.1").await.expect_err("the address is held");
     says(&refused, &["already allocated"]);
     serving.retire();
     serving.settled(era, "10.96.0.0/15").await;
@@ -414,21 +411,18 @@ async fn held_address_that_was_taken_keeps_its_owner() {
     let delete = async |name: &str| {
         serving.cluster.api.delete(&format!("/api/v1/namespaces/default/services/{name}")).await;
     };
-    let spec = json!({"clusterIP": "10.97.0.1", "ports": [{"port": 80}]});
-    let metadata = json!({"name": "thief", "namespace": "default"});
-    let thief = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
 
     let name = hold().await.expect("a shadow holds the address");
     delete(&name).await;
     serving.netsurgeon("renumber guard --once").expect(0);
     assert_eq!(hold().await, Some(name.clone()), "it is put back");
-    serving.cluster.api.try_create(&thief).await.expect_err("its bit is set");
+    serving.ask_for("10.97.0.1").await.expect_err("its bit is set");
 
     delete(&name).await;
-    serving.cluster.api.try_create(&thief).await.expect("the address is free");
+    serving.ask_for("10.97.0.1").await.expect("the address is free");
     let told = serving.netsurgeon("renumber guard --once");
     says(&format!("{}{}", told.out, told.err), &["10.97.0.1", "is now allocated to another Service"]);
-    assert_eq!(hold().await.as_deref(), Some("thief"));
+    assert_eq!(hold().await.as_deref(), Some("tenant-10-97-0-1"));
     let back = serving.netsurgeon(&format!("operation rollback {operation} --yes --linger 0"));
     assert_ne!(back.code, 0, "{}", back.err);
     assert_eq!(serving.cluster_ip("kubernetes").await, "10.96.0.1", "its old address has another owner");

@@ -307,7 +307,7 @@ fn map_addresses(
 
 /// Returns how many addresses of the range can be allocated. With a bitmap, this is the number of bits in the bitmap.
 pub(super) fn capacity(survey: &Survey, to: &ServiceCidr) -> u128 {
-    if survey.era.era == Era::Objects { to.capacity() } else { to.bitmap_capacity() }
+    to.allocatable(survey.era.era != Era::Objects)
 }
 
 /// Returns the addresses of the range that are in use by any Service or IPAddress. External IPs are included, because no address

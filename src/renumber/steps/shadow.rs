@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::edits::{both, create, discard, one, only_if, owned_as, owned_by, swap, text};
-use super::{Action, Compiler, Step, endpoints, released, step, step_of};
+use super::{Action, Compiler, Step, endpoints, released, step_of};
 use crate::operation::{KeyChange, KeyCheck, KeyEdit, StepId, Swap};
 use crate::renumber::effect::Effect;
 use crate::renumber::intention::{Move, Shadow};
@@ -194,8 +194,7 @@ fn shadow_step_id(candidate: &Move, name: &str, shadow: &str) -> StepId {
 
 /// Returns a step on a shadow. The subject of the step is the Service that the shadow belongs to.
 fn shadow_step(candidate: &Move, name: &str, shadow: &str, action: Action) -> Step {
-    let subject = format!("{}/{shadow}", candidate.namespace);
-    Step { subject: candidate.id(), ..step(name, &subject, action) }
+    Step { id: shadow_step_id(candidate, name, shadow), ..step_of(candidate, name, action) }
 }
 
 fn parts_of(shadow: &Shadow) -> [(&str, IpAddr); 2] {

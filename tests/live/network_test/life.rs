@@ -140,7 +140,7 @@ async fn test_without_its_lease_ends_and_leaves_the_other_alone() {
 
 /// A drain evicts the agents of node-2; they return when it takes Pods again. Then the node does not take them, and at last it leaves.
 #[tokio::test]
-#[ignore = "in `make soak`: on a busy machine, a round can count failures of agents that end during it"]
+#[ignore = "in `make soak`: needs `make rig`, root, and an idle machine: a round can count failures of agents that end during it"]
 async fn agents_that_are_evicted_are_no_failure_and_return() {
     let mut world = World::start(2, PodNetwork::Bridge).await;
     let words = "network test --for 10m --interval 1s --skip policy-deny,policy-allow --keep-going -o json";
