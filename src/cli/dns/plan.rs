@@ -11,7 +11,7 @@ use crate::cli::file::{Readers, write_file};
 use crate::cli::zone::ZoneArgs;
 use crate::cli::{Context, Outcome};
 use crate::dns::reader::{CutoverReader, Names, Probes};
-use crate::dns::{KIND, LeftOut, PlanOptions, Planned, ShareQuery, plan};
+use crate::dns::{KIND, LeftOut, PlanOptions, Planned, Share, ShareQuery, plan};
 use crate::kube_api::Cluster;
 use crate::operation::{ClusterRecord, Listed};
 use crate::preflight::dns;
@@ -62,7 +62,7 @@ pub struct PlanArgs {
     zone: ZoneArgs,
     /// The share of clients that the mirror gets at each stage: numbers in percent, separated by commas
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "10,50,100", value_parser = clap::value_parser!(u8).range(1..=100))]
-    shares: Vec<u8>,
+    shares: Vec<Share>,
     /// Maximum TTL of the names while the cutover runs, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     ttl: u32,
@@ -106,6 +106,7 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
     let facts = input.facts().await?;
     let Planned { plan, left_out } = plan(&facts, &options)?;
     warn_of_left_out(context, &left_out);
+    note_omitted_shares(context, &args.shares, &plan.work.shares);
     if let Some(path) = &args.save {
         let text = serde_json::to_vec_pretty(&plan).map_err(|error| Failure::new(ExitKind::Bug, error))?;
         write_file(path, &text, Readers::Owner)?;
@@ -118,6 +119,17 @@ pub async fn run(context: &Context, args: &PlanArgs) -> Result<Outcome, Failure>
         context.output.note(&format!("next: `netsurgeon dns cutover --plan {path} --stage 1`"));
     }
     Ok(Outcome::Done)
+}
+
+/// Prints the requested shares that are no stage of the plan.
+fn note_omitted_shares(context: &Context, requested: &[Share], planned: &[Share]) {
+    let omitted: Vec<String> =
+        requested.iter().filter(|share| !planned.contains(share)).map(|share| format!("{share} %")).collect();
+    if !omitted.is_empty() {
+        context
+            .output
+            .note(&format!("no stage for {}: its records would be the same as before", omitted.join(", ")));
+    }
 }
 
 /// Maximum number of names to print that the plan does not contain. Each user of the cluster can create objects with any names.
