@@ -1,4 +1,4 @@
-//! The progress of a mirror operation: how many objects the current stage has copied.
+//! The progress of a mirror operation: how many objects the current stage has changed.
 
 use super::work::Mirror;
 use crate::operation::Stage;
@@ -16,9 +16,9 @@ impl StageFigures for Objects {
     const WORDS: SubjectWords = SubjectWords {
         one: "object",
         many: "objects",
-        fields: ["objects", "objects_copied", "objects_skipped"],
-        changed: "copied",
-        back: "removed",
+        fields: ["objects", "objects_changed", "objects_skipped"],
+        changed: "changed",
+        back: "reverted",
         metrics: "netsurgeon_mirror",
     };
 

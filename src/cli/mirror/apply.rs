@@ -70,7 +70,7 @@ pub async fn run(context: &Context, args: &ApplyArgs) -> Result<Outcome, Failure
     context.output.progress(&summary(&plan));
     let count = plan.work.changes().count();
     if count > 0 {
-        session.ask(&format!("Copy {} to the mirror now?", counted(count, "object", "objects")))?;
+        session.ask(&format!("Change {} in the mirror now?", counted(count, "object", "objects")))?;
     }
     let digest = plan.digest.clone();
     if let Some(ran) = session.start(plan).await? {

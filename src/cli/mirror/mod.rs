@@ -119,7 +119,7 @@ fn conclude(context: &Context, ran: &Ran) -> Result<Outcome, Failure> {
     let rollback = (status != Status::RolledBack).then(|| teardown.clone());
     context.output.data(&RunOutput::of(&ran.recorded, &ran.report, rollback), |_| String::new())?;
     let objects = counted(ran.report.done, "object", "objects");
-    let what = if status == Status::Done { "copied" } else { "removed or restored" };
+    let what = if status == Status::Done { "changed" } else { "removed or restored" };
     context.output.progress(&format!("{id}: {status}; {objects} {what}"));
     for stuck in stuck {
         context.output.warn(&format!("skipped: {}: {}", stuck.step, stuck.reason));
