@@ -38,13 +38,19 @@ pub struct Clients {
 struct Client {
     servers: Vec<Api>,
     random: StdRng,
+    /// The first three numbers of addresses in both ranges.
+    blocks: [String; 2],
 }
 
 impl Clients {
-    pub fn start(servers: &[Api], witness: &Arc<Witness>, seed: u64) -> Self {
+    pub fn start(servers: &[Api], witness: &Arc<Witness>, ranges: [&str; 2], seed: u64) -> Self {
+        let blocks = ranges.map(|range| range.split(".0.0/").next().expect("a range").to_owned() + ".1");
         let quiet = Arc::new(RwLock::new(()));
-        let client =
-            |number: u64| Client { servers: servers.to_vec(), random: StdRng::seed_from_u64(seed + number) };
+        let client = |number: u64| Client {
+            servers: servers.to_vec(),
+            random: StdRng::seed_from_u64(seed + number),
+            blocks: blocks.clone(),
+        };
         let mut tasks = Vec::new();
         for number in 1..=2 {
             let (mut client, quiet) = (client(number), quiet.clone());
@@ -185,10 +191,10 @@ impl Client {
     async fn grab(&mut self, number: usize, witness: &Witness) {
         let free: Vec<IpAddr> = witness.with(|seen| seen.freed.iter().rev().take(8).copied().collect());
         let steady = self.random.random_range(1..=24);
-        let range = ["10.96.1", "10.200.1"][self.random.random_range(0..2)];
+        let block = self.blocks[self.random.random_range(0..2)].clone();
         let address = match free.choose(&mut self.random) {
             Some(address) if self.random.random_bool(0.7) => address.to_string(),
-            _ => format!("{range}.{steady}"),
+            _ => format!("{block}.{steady}"),
         };
         let name = format!("grab-{}", number % GRABS);
         let spec = json!({"clusterIP": address, "ports": [{"port": 80}]});
