@@ -1,7 +1,8 @@
 //! Which agents are there in a round.
 //!
 //! A node that leaves the cluster or is down, an agent that was evicted, and a node that does not take an agent are no failures of the
-//! network: their paths are not tested. An agent that was removed is created again when its node takes Pods.
+//! network: their paths are not tested. An agent that was removed is created again when its node takes Pods. A node that joins the
+//! cluster gets agents when it is ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,24 +12,25 @@ use tokio::time::Instant;
 
 use super::cell::{CellKey, Cells, FaultClass, Observation};
 use super::deployment::Deployment;
+use super::family::record_families;
 use super::fleet::Fleet;
-use super::member::{Agent, Role};
-use super::node_object::{not_ready, pod_ranges};
+use super::member::{Agent, Member, Role};
+use super::node_object::{not_observed, not_ready, pod_ranges};
+use super::options::Test;
 use super::path::Path;
 use super::pod_state::{disruption, ended, ready};
-use crate::kube_api::accessors::is_closed;
+use crate::kube_api::accessors::{has_condition, is_closed, name};
 
 /// The agents that belong to the test.
-#[derive(Default)]
-pub(super) struct Attendance {
+pub(super) struct Attendance<'t> {
+    test: &'t Test,
     agents: BTreeMap<(usize, Role), Known>,
-    patience: Duration,
 }
 
 /// What is known about an agent.
 #[derive(Default)]
 struct Known {
-    /// When its Pod was created again, until that is ready.
+    /// When its Pod was created during the test, until that is ready.
     awaited: Option<Instant>,
 }
 
@@ -63,10 +65,10 @@ fn state_of(node: Option<&Node>, pod: Option<&Pod>) -> AgentState {
     ready(pod).map_or(AgentState::Waiting, AgentState::Ready)
 }
 
-impl Attendance {
-    /// Returns the attendance of a test. `patience` is the time for a Pod to start.
-    pub(super) fn new(patience: Duration) -> Self {
-        Self { agents: BTreeMap::new(), patience }
+impl<'t> Attendance<'t> {
+    /// Returns the attendance of a test, without agents.
+    pub(super) fn new(test: &'t Test) -> Self {
+        Self { test, agents: BTreeMap::new() }
     }
 
     /// Adds an agent: one that has started, or one that its node did not take.
@@ -84,8 +86,9 @@ impl Attendance {
         cells: &mut Cells,
     ) -> bool {
         let Ok((nodes, pods)) = deployment.nodes_and_pods().await else { return false };
-        let mut has_changed = false;
+        let mut has_changed = creates && self.admit(&nodes, fleet, cells);
         // At the end of a round, what was an endpoint at its start still counts.
+        let lingered = fleet.lingering.clone();
         fleet.lingering = fleet.lingering.take().filter(|_| !creates);
         for (index, member) in fleet.members.iter_mut().enumerate() {
             let node = nodes.get(&member.node);
@@ -98,6 +101,7 @@ impl Attendance {
                 None => fleet.down.remove(&index),
             };
         }
+        let mut came = BTreeSet::new();
         let all: BTreeSet<(usize, Role)> = self.agents.keys().copied().collect();
         for (index, role) in all {
             let Some(name) = fleet.members.get(index).map(|member| member.node.clone()) else { continue };
@@ -106,6 +110,10 @@ impl Attendance {
             let is_open = nodes.get(&name).is_some_and(|node| !is_closed(node) && not_ready(node).is_none());
             let creates = creates && is_open;
             let before = fleet.absent.contains_key(&(index, role));
+            came.extend(
+                matches!(&found, AgentState::Ready(agent) if !fleet.is_known((index, role), agent))
+                    .then_some(index),
+            );
             let reason = self.reason((index, role), found, (deployment, &name, creates), fleet, cells).await;
             let reason = reason.map(|reason| {
                 let cordoned = nodes.get(&name).is_some_and(is_closed);
@@ -125,7 +133,27 @@ impl Attendance {
                 }
             }
         }
-        has_changed
+        record_families(&fleet.members, |index| came.contains(&index), cells);
+        // Each kube-proxy needs a moment after the Pod of an agent is gone.
+        has_changed || lingered.is_some() && fleet.lingering.is_none()
+    }
+
+    /// Adds the nodes that joined the cluster and are ready. Returns whether there are any.
+    fn admit(&mut self, nodes: &BTreeMap<String, Node>, fleet: &mut Fleet, cells: &mut Cells) -> bool {
+        let known: BTreeSet<String> = fleet.members.iter().map(|member| member.node.clone()).collect();
+        let is_new = |node: &&Node| {
+            let is_open = has_condition(node, "Ready") && !is_closed(node);
+            is_open && self.test.includes(node) && !known.contains(name(*node))
+        };
+        let joined: Vec<&Node> = nodes.values().filter(is_new).collect();
+        for node in &joined {
+            not_observed(name(*node), cells);
+            for role in self.test.roles() {
+                self.agents.insert((fleet.members.len(), role), Known::default());
+            }
+            fleet.members.push(Member::of(node));
+        }
+        !joined.is_empty()
     }
 
     /// Returns why an agent is absent. Creates its Pod, or takes over the new one.
@@ -138,10 +166,14 @@ impl Attendance {
         cells: &mut Cells,
     ) -> Option<String> {
         let known = self.agents.entry(at).or_default();
+        let is_first = fleet.members.get(at.0).is_some_and(|member| member.agent(at.1).is_none());
+        let history = if is_first { "its Pod was created" } else { "its Pod was created again" };
         match found {
             AgentState::NoNode => Some("the Node left the cluster".to_string()),
             AgentState::Ready(agent) => {
-                known.awaited = None;
+                if let Some(since) = known.awaited.take() {
+                    cells.record(started_key(node, at.1), has_started(at.1, since.elapsed()));
+                }
                 if !fleet.is_known(at, &agent) {
                     fleet.replace(at, agent);
                 }
@@ -149,11 +181,11 @@ impl Attendance {
             }
             AgentState::Waiting => {
                 let since = known.awaited?;
-                if since.elapsed() > self.patience {
+                if since.elapsed() > self.test.patience {
                     let reason = deployment.not_started(at.0, at.1, None).await;
                     cells.record(started_key(node, at.1), not_started(at.1, reason));
                 }
-                Some("its Pod was created again, and is not ready yet".to_string())
+                Some(format!("{history}, and is not ready yet"))
             }
             AgentState::Ended { reason, uid } => {
                 if let Some(uid) = uid.filter(|_| creates) {
@@ -163,8 +195,9 @@ impl Attendance {
             }
             AgentState::Missing if creates && deployment.create_pod(at, node).await => {
                 known.awaited = Some(Instant::now());
-                Some("its Pod was removed, and was created again".to_string())
+                Some(format!("{history}, and is not ready yet"))
             }
+            AgentState::Missing if is_first => Some("it has no Pod yet".to_string()),
             AgentState::Missing => Some("its Pod was removed".to_string()),
         }
     }
@@ -179,13 +212,19 @@ pub(super) fn started_key(node: &str, role: Role) -> CellKey {
     CellKey { path, from: node.into(), to: "".into(), variant: variant.into() }
 }
 
+/// Returns the observation of a Pod that started.
+pub(super) fn has_started(role: Role, time: Duration) -> Observation {
+    let seen = format!("ready after {:.1} s", time.as_secs_f64());
+    Observation { tried: new_pod(role), seen, fault: None }
+}
+
 /// Returns the observation of a Pod that does not start.
 pub(super) fn not_started(role: Role, reason: String) -> Observation {
     Observation { tried: new_pod(role), seen: reason, fault: Some(FaultClass::NotStarted) }
 }
 
 /// Returns what is tried when a Pod starts.
-pub(super) fn new_pod(role: Role) -> String {
+fn new_pod(role: Role) -> String {
     format!("a new Pod on the {} network", if role == Role::Host { "host" } else { "Pod" })
 }
 

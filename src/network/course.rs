@@ -35,10 +35,12 @@ pub(super) struct Course<'t> {
     /// The objects of the test; `None` if the caller started the agents.
     pub(super) deployment: Option<&'t Deployment>,
     pub(super) fleet: Fleet,
-    pub(super) attendance: Attendance,
+    pub(super) attendance: Attendance<'t>,
     pub(super) cells: Cells,
     pub(super) targets: Targets,
     pub(super) schedule: Schedule,
+    /// The round before which nodes joined last.
+    pub(super) resized: u32,
     /// The port of all agents, and the host port of the peers.
     pub(super) ports: (u16, u16),
 }
@@ -99,6 +101,9 @@ impl Course<'_> {
         say: Progress<'_>,
     ) -> std::result::Result<(), DeploymentError> {
         let has_changed = number > 0 && self.attend(true).await;
+        if self.schedule.resize(self.fleet.members.len()) {
+            self.resized = number;
+        }
         let mut replies = self.replies(number).await;
         let has_failed = replies.0.iter().any(|(probe, seen)| self.fleet.has_failed(probe, seen));
         let changes = has_failed && self.attend(false).await;
@@ -206,7 +211,8 @@ impl Course<'_> {
             seconds: time.as_secs_f64(),
             rounds,
             ended_early,
-            rounds_to_cover: rounds_to_cover(nodes.len(), self.test.peers),
+            rounds_to_cover: rounds_to_cover(nodes.len(), self.test.peers)
+                .saturating_add(usize::try_from(self.resized).unwrap_or(usize::MAX)),
             nodes,
             policies: Vec::new(),
             paths: self

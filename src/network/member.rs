@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
+use k8s_openapi::api::core::v1::Node;
 use serde::{Deserialize, Serialize};
+
+use super::node_object::pod_ranges;
+use crate::kube_api::accessors::name;
 
 /// The role of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -68,10 +73,15 @@ pub struct Member {
     /// The agents.
     pub agents: BTreeMap<Role, Agent>,
     /// The Pod ranges of the Node (`spec.podCIDRs`).
-    pub pod_cidrs: Vec<ipnetwork::IpNetwork>,
+    pub pod_cidrs: Vec<IpNetwork>,
 }
 
 impl Member {
+    /// Returns a node before its agents start.
+    pub(super) fn of(node: &Node) -> Self {
+        Self { node: name(node).to_string(), agents: BTreeMap::new(), pod_cidrs: pod_ranges(node) }
+    }
+
     /// Returns the agent with a role.
     pub fn agent(&self, role: Role) -> Option<&Agent> {
         self.agents.get(&role)

@@ -29,6 +29,7 @@ mod counters;
 mod course;
 mod deployment;
 mod expectation;
+mod family;
 mod fleet;
 mod isolation;
 mod junit;

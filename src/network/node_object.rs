@@ -54,6 +54,14 @@ pub(super) fn observed(node: &Node, name: &str, cells: &mut Cells) {
     } else {
         (found.join("; "), Some(FaultClass::Condition))
     };
-    let key = CellKey { path: Path::NodeObject, from: name.into(), to: "".into(), variant: "".into() };
-    cells.record(key, Observation { tried: format!("`kubectl get node {name}`"), seen, fault });
+    cells.record(key(name), Observation { tried: format!("`kubectl get node {name}`"), seen, fault });
+}
+
+/// Records that the Node was not read, because its network plug-in may still remove conditions and taints.
+pub(super) fn not_observed(name: &str, cells: &mut Cells) {
+    cells.record_untested(key(name), "the node joined during the test");
+}
+
+fn key(name: &str) -> CellKey {
+    CellKey { path: Path::NodeObject, from: name.into(), to: "".into(), variant: "".into() }
 }

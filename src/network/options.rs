@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+
 use super::baseline::Baseline;
+use super::member::Role;
 use super::path::Path;
+use crate::kube_api::accessors::{is_windows, label, name};
 
 /// How to test.
 #[derive(Debug, Clone)]
@@ -31,4 +35,28 @@ pub struct Test {
     pub name_servers: Vec<std::net::IpAddr>,
     /// An earlier result.
     pub baseline: Option<Baseline>,
+}
+
+impl Test {
+    /// Whether a node is to be tested.
+    pub(super) fn includes(&self, node: &Node) -> bool {
+        let is_named = self.nodes.is_empty() || self.nodes.iter().any(|wanted| wanted == name(node));
+        is_named && runs_agents(node)
+    }
+
+    /// Returns the roles of the agents of each node, in the order in which they start.
+    pub(super) fn roles(&self) -> Vec<Role> {
+        let of_peers =
+            [Path::NewPod, Path::PodToPodSameNode, Path::HostPort, Path::PolicyDeny, Path::PolicyAllow];
+        let skips_peers = of_peers.iter().all(|path| self.skip.contains(path));
+        Role::ALL.into_iter().filter(|role| *role != Role::Peer || !skips_peers).collect()
+    }
+}
+
+/// Whether a node can run the agents: not Windows, and not a node without a kubelet of its own (Virtual Kubelet, AWS Fargate), which
+/// starts no Pod that names its node.
+pub(super) fn runs_agents(node: &Node) -> bool {
+    let is_virtual = label(node, "type") == Some("virtual-kubelet")
+        || label(node, "eks.amazonaws.com/compute-type") == Some("fargate");
+    !is_windows(node) && !is_virtual
 }

@@ -28,13 +28,13 @@ const BY_ADDRESS: &str = "from addresses (ipBlock)";
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Tests the policies of a cluster.
-pub(super) struct Policies<'t> {
+pub(super) struct Policies<'t, 'a> {
     pub(super) deployment: &'t Deployment,
     pub(super) schedule: &'t Schedule,
     pub(super) port: u16,
     /// Pairs of agents that do not reach each other without a policy either, so that silence proves nothing.
     pub(super) excluded: BTreeSet<CellKey>,
-    pub(super) attendance: &'t mut Attendance,
+    pub(super) attendance: &'t mut Attendance<'a>,
 }
 
 /// What a policy does, in the variant of a cell.
@@ -45,7 +45,7 @@ struct Case {
     is_egress: bool,
 }
 
-impl Policies<'_> {
+impl Policies<'_, '_> {
     /// Tests a policy that denies everything, policies that allow a part, and the same for the traffic from a Pod.
     pub(super) async fn test(&mut self, fleet: &mut Fleet, cells: &mut Cells) -> Result<(), DeploymentError> {
         self.exclude(fleet, cells).await;

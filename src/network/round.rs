@@ -70,6 +70,7 @@ pub struct Targets {
 pub struct Schedule {
     nodes: usize,
     peers: usize,
+    seed: u64,
     distances: Vec<usize>,
 }
 
@@ -85,7 +86,16 @@ impl Schedule {
         if nodes > ALL_PAIRS {
             distances.shuffle(&mut StdRng::seed_from_u64(seed));
         }
-        Self { nodes, peers: peers.max(1), distances }
+        Self { nodes, peers: peers.max(1), seed, distances }
+    }
+
+    /// Changes the number of nodes; returns whether it was another one. All pairs then have to be asked again.
+    pub(super) fn resize(&mut self, nodes: usize) -> bool {
+        let is_new = nodes != self.nodes;
+        if is_new {
+            *self = Self::new(nodes, self.peers, self.seed);
+        }
+        is_new
     }
 
     /// Returns the nodes that a node asks in a round, by their index. The first one is the next node of the ring.

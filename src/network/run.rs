@@ -1,24 +1,24 @@
 //! The start of a test: prepares the cluster, and starts the agents.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::pin;
 
 use k8s_openapi::api::core::v1::Node;
 
-use super::attendance::{Attendance, new_pod, not_started, started_key};
-use super::cell::{CellKey, Cells, FaultClass, Observation};
+use super::attendance::{Attendance, has_started, not_started, started_key};
+use super::cell::Cells;
 use super::course::{Course, Progress};
 use super::deployment::{Deployment, DeploymentError, Started};
+use super::family::record_families;
 use super::fleet::Fleet;
 use super::member::{Member, Role};
-use super::node_object::{observed, pod_ranges};
-use super::options::Test;
-use super::path::Path;
+use super::node_object::observed;
+use super::options::{Test, runs_agents};
 use super::result::Result;
 use super::round::{ALL_PAIRS, Schedule};
 use super::targets;
 use crate::kube_api::Cluster;
-use crate::kube_api::accessors::{is_windows, label, name};
+use crate::kube_api::accessors::name;
 
 impl Test {
     /// Runs the test until it has ended or `stop` is ready. Returns the result of the complete rounds; `None` if there is none. The
@@ -74,15 +74,12 @@ impl Test {
         let settings = deployment.settings();
         let services = deployment.create_services().await?;
         let mut cells = Cells::new(names.len() > ALL_PAIRS);
-        let mut members: Vec<Member> = nodes.iter().map(member).collect();
+        let mut members: Vec<Member> = nodes.iter().map(Member::of).collect();
         for (node, member) in nodes.iter().zip(&members) {
             observed(node, &member.node, &mut cells);
         }
-        let mut attendance = Attendance::new(self.patience);
-        for role in [Role::Host, Role::Pod, Role::Peer] {
-            if role == Role::Peer && self.skips_peers() {
-                continue;
-            }
+        let mut attendance = Attendance::new(self);
+        for role in self.roles() {
             let progress =
                 |ready: usize, all: usize| say(&format!("agents `{}`: {ready} of {all}", role.name()));
             let started = deployment.start(&names, role, self.patience, &progress).await?;
@@ -95,7 +92,7 @@ impl Test {
                 }
             }
         }
-        record_families(&members, &mut cells);
+        record_families(&members, |_| true, &mut cells);
         let mut fleet = Fleet::new(members, BTreeMap::new());
         fleet.connect(deployment).await;
         let mut targets = targets::targets(cluster, &services).await?;
@@ -107,13 +104,7 @@ impl Test {
         let schedule = Schedule::new(names.len(), self.peers, seed(&settings.run));
         let ports = (settings.port, settings.host_port);
         let deployment = Some(deployment);
-        Ok(Course { test: self, deployment, fleet, attendance, cells, targets, schedule, ports })
-    }
-
-    fn skips_peers(&self) -> bool {
-        [Path::NewPod, Path::PodToPodSameNode, Path::HostPort, Path::PolicyDeny, Path::PolicyAllow]
-            .iter()
-            .all(|path| self.skip.contains(path))
+        Ok(Course { test: self, deployment, fleet, attendance, cells, targets, schedule, resized: 0, ports })
     }
 
     /// Returns the nodes to test.
@@ -124,50 +115,10 @@ impl Test {
         {
             return Err(DeploymentError::UnknownNode(unknown.clone()));
         }
-        nodes.retain(|node| self.nodes.is_empty() || self.nodes.iter().any(|wanted| wanted == name(node)));
+        nodes.retain(|node| self.includes(node));
         nodes.sort_by(|one, other| name(one).cmp(name(other)));
         Ok(nodes)
     }
-}
-
-/// Whether a node can run the agents: not Windows, and not a node without a kubelet of its own (Virtual Kubelet, AWS Fargate), which
-/// starts no Pod that names its node.
-fn runs_agents(node: &Node) -> bool {
-    let is_virtual = label(node, "type") == Some("virtual-kubelet")
-        || label(node, "eks.amazonaws.com/compute-type") == Some("fargate");
-    !is_windows(node) && !is_virtual
-}
-
-/// Records the address families that Pods of other nodes, or the ranges of the Node, have and an agent does not.
-fn record_families(members: &[Member], cells: &mut Cells) {
-    let agents = members.iter().filter_map(|member| member.agent(Role::Pod));
-    let everywhere: BTreeSet<bool> =
-        agents.flat_map(|agent| agent.addresses.iter().map(std::net::IpAddr::is_ipv4)).collect();
-    for member in members {
-        let Some(agent) = member.agent(Role::Pod) else { continue };
-        let mut wanted = everywhere.clone();
-        wanted.extend(member.pod_cidrs.iter().map(ipnetwork::IpNetwork::is_ipv4));
-        for is_v4 in wanted.into_iter().filter(|is_v4| agent.address_of(*is_v4).is_none()) {
-            let family = if is_v4 { "IPv4" } else { "IPv6" };
-            let key = CellKey {
-                path: Path::Agent,
-                from: member.node.as_str().into(),
-                to: "".into(),
-                variant: family.into(),
-            };
-            let observation = Observation {
-                tried: format!("Pod `{}`", agent.name),
-                seen: format!("the Pod has no {family} address"),
-                fault: Some(FaultClass::NotStarted),
-            };
-            cells.record(key, observation);
-        }
-    }
-}
-
-/// Returns a node before its agents start.
-fn member(node: &Node) -> Member {
-    Member { node: name(node).to_string(), agents: BTreeMap::new(), pod_cidrs: pod_ranges(node) }
 }
 
 /// Returns a number for the order of the schedule.
@@ -180,10 +131,7 @@ fn record_start(started: &Started, role: Role, members: &[Member], cells: &mut C
     for (index, member) in members.iter().enumerate() {
         let key = started_key(&member.node, role);
         match (started.times.get(&index), started.faults.get(&index).cloned().unwrap_or_default()) {
-            (Some(time), _) => {
-                let seen = format!("ready after {:.1} s", time.as_secs_f64());
-                cells.record(key, Observation { tried: new_pod(role), seen, fault: None });
-            }
+            (Some(time), _) => cells.record(key, has_started(role, *time)),
             (None, reason) if started.declined.contains(&index) => cells.record_untested(key, &reason),
             (None, reason) => cells.record(key, not_started(role, reason)),
         }

@@ -26,7 +26,8 @@ pub async fn simulate(
     let cells = Cells::new(members.len() > ALL_PAIRS);
     let fleet = Fleet::new(members, links);
     let (targets, ports) = (Targets::default(), (port, port));
-    let attendance = Attendance::default();
-    let course = Course { test, deployment: None, fleet, attendance, cells, targets, schedule, ports };
+    let attendance = Attendance::new(test);
+    let course =
+        Course { test, deployment: None, fleet, attendance, cells, targets, schedule, resized: 0, ports };
     course.rounds(pin!(std::future::pending()), say).await
 }

@@ -184,6 +184,46 @@ async fn agents_that_are_evicted_are_no_failure_and_return() {
 }
 
 #[tokio::test]
+async fn node_that_joins_is_tested() {
+    let mut world = World::start(2, PodNetwork::Bridge).await;
+    let path = "/api/v1/nodes/node-2";
+    let former = world.cluster.api.get(path).await;
+    // kube-proxy ends when its Node is deleted.
+    world.nodes[1].proxy.stop();
+    world.cluster.delete_and_wait(path).await;
+    let words =
+        "network test --for 10m --interval 1s --skip dns-udp,dns-tcp,policy-deny,policy-allow -o json";
+    let mut test = Background::start(&world, words);
+    test.says("round 1:");
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "spec": former["spec"],
+        "metadata": {"name": "node-2", "labels": former["metadata"]["labels"]},
+    });
+    world.cluster.api.create(&node).await;
+    world.cluster.wait_for_node("node-2").await;
+    world.nodes[1].proxy.start_again().await;
+    agents(&world, NAMESPACE, 6).await;
+    test.rounds(3);
+    test.signal(Signal::INT);
+    let ended = test.end();
+    let result: Value =
+        serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.err));
+    assert_eq!(ended.code, 6, "{:#?}", failures(&result));
+    assert_eq!(result["nodes"], json!(["node-1", "node-2"]));
+    let paths = result["paths"].as_array().unwrap();
+    let find = |path: &str, from: &str| {
+        let found = paths.iter().find(|one| one["path"] == path && one["from"] == from);
+        found.unwrap_or_else(|| panic!("{path} from {from}: {paths:#?}"))
+    };
+    for (path, from) in [("pod-to-pod", "node-1"), ("node-port", "node-2"), ("new-pod", "node-2")] {
+        assert!(find(path, from)["passed"].as_u64() >= Some(1), "{}", find(path, from));
+    }
+    let reason = find("node-object", "node-2")["not_tested"].as_str().unwrap();
+    assert!(reason.contains("joined during the test"), "{reason}");
+    assert_clean(&world).await;
+}
+
+#[tokio::test]
 async fn node_that_takes_no_agent_is_not_tested() {
     let world = World::start(2, PodNetwork::Bridge).await;
     let free = world.cluster.api.get("/api/v1/nodes/node-2").await["status"]["allocatable"]["cpu"].clone();
