@@ -110,10 +110,9 @@ impl<'t> Attendance<'t> {
             let is_open = nodes.get(&name).is_some_and(|node| !is_closed(node) && not_ready(node).is_none());
             let creates = creates && is_open;
             let before = fleet.absent.contains_key(&(index, role));
-            came.extend(
-                matches!(&found, AgentState::Ready(agent) if !fleet.is_known((index, role), agent))
-                    .then_some(index),
-            );
+            if matches!(&found, AgentState::Ready(agent) if !fleet.is_known((index, role), agent)) {
+                came.insert(index);
+            }
             let reason = self.reason((index, role), found, (deployment, &name, creates), fleet, cells).await;
             let reason = reason.map(|reason| {
                 let cordoned = nodes.get(&name).is_some_and(is_closed);

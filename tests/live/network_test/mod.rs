@@ -6,7 +6,8 @@ mod scale;
 mod sound;
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,7 +30,11 @@ struct World {
 
 impl World {
     async fn start(nodes: u8, network: PodNetwork) -> Self {
-        let cluster = Cluster::start(ClusterOptions::with_real_nodes(nodes)).await;
+        Self::start_on(ClusterOptions::with_real_nodes(nodes), network).await
+    }
+
+    async fn start_on(options: ClusterOptions, network: PodNetwork) -> Self {
+        let cluster = Cluster::start(options).await;
         let nodes = cluster.start_real_nodes(network).await;
         cluster.start_dns(1).await;
         Self { nodes, cluster }
@@ -70,7 +75,7 @@ impl World {
 /// A test that runs in the background.
 struct Background {
     child: Child,
-    lines: std::io::Lines<BufReader<ChildStderr>>,
+    lines: Receiver<String>,
     err: String,
 }
 
@@ -79,27 +84,38 @@ impl Background {
         let mut command = world.command(words);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("netsurgeon runs");
-        let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        let errors = BufReader::new(child.stderr.take().expect("it is piped"));
+        let (send, lines) = channel();
+        std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
         Self { child, lines, err: String::new() }
+    }
+
+    fn keep(&mut self, line: &str) {
+        println!("{line}");
+        self.err.push_str(line);
+        self.err.push('\n');
     }
 
     /// Waits until the test says something.
     #[track_caller]
     fn says(&mut self, text: &str) {
         loop {
-            let Some(Ok(line)) = self.lines.next() else { panic!("never `{text}`: {}", self.err) };
-            println!("{line}");
-            self.err.push_str(&line);
-            self.err.push('\n');
+            let Ok(line) = self.lines.recv() else { panic!("never `{text}`: {}", self.err) };
+            self.keep(&line);
             if line.contains(text) {
                 return;
             }
         }
     }
 
-    /// Waits for so many rounds.
+    /// Waits for so many rounds that start from now on.
+    #[track_caller]
     fn rounds(&mut self, count: usize) {
-        for _ in 0..count {
+        while let Ok(line) = self.lines.try_recv() {
+            self.keep(&line);
+        }
+        // The present round has started before.
+        for _ in 0..=count {
             self.says("paths failed");
         }
     }
@@ -109,9 +125,8 @@ impl Background {
     }
 
     fn end(mut self) -> Run {
-        for line in self.lines {
-            self.err.push_str(&line.expect("it is text"));
-            self.err.push('\n');
+        while let Ok(line) = self.lines.recv() {
+            self.keep(&line);
         }
         let output = self.child.wait_with_output().expect("it ends");
         Run {

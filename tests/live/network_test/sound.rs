@@ -1,5 +1,7 @@
 //! Sound networks: every path passes.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::*;
@@ -28,6 +30,36 @@ async fn every_path_passes_with_flannel_and_policies() {
         .filter_map(|path| path["last"]["seen"].as_str())
         .collect();
     assert_eq!(sizes, ["1450 bytes arrived"; 6]);
+    assert_clean(&world).await;
+}
+
+/// Returns how many paths of an address family passed, by the suffix of their variant.
+fn passed(result: &Value, is_v6: bool) -> BTreeSet<String> {
+    let paths = result["paths"].as_array().unwrap().iter();
+    let is_of = |path: &&Value| path["variant"].as_str().unwrap().ends_with("IPv6") == is_v6;
+    let all = paths.filter(is_of).filter(|path| path["verdict"] == "passed");
+    all.map(|path| path["path"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn every_path_passes_with_both_families() {
+    let ranges = "10.96.0.0/16,fd00:10:96::/112".to_owned();
+    let options = ClusterOptions { service_cidrs: ranges, ..ClusterOptions::with_real_nodes(2) };
+    let world = World::start_on(options, PodNetwork::Bridge).await;
+    let result = world.test("--skip policy-deny,policy-allow");
+    assert!(failures(&result).is_empty(), "{:#?}", failures(&result));
+    let v6 = passed(&result, true);
+    assert_eq!(v6.len(), 15, "{v6:?}");
+    assert_clean(&world).await;
+}
+
+#[tokio::test]
+async fn every_path_passes_with_ipv6_alone() {
+    let ranges = "fd00:10:96::/112".to_owned();
+    let options = ClusterOptions { service_cidrs: ranges, ..ClusterOptions::with_real_nodes(2) };
+    let world = World::start_on(options, PodNetwork::Bridge).await;
+    let run = world.netsurgeon("network test --skip policy-deny,policy-allow");
+    assert_eq!(run.code, 0);
     assert_clean(&world).await;
 }
 
