@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::ask::{Ask, Question, Transport};
 use super::open_connections::Connections;
@@ -25,6 +26,10 @@ const QUERIES: u8 = 6;
 /// The time after which a resolver gives up a query (resolv.conf(5), `timeout`). It contains two retransmissions of a lost TCP segment
 /// (RFC 6298, section 2), so an answer that is only slow on a busy node is no failure.
 const DNS_LIMIT: Duration = Duration::from_secs(5);
+/// The time for the own server to start: the container of an agent is ready as soon as its process runs.
+const STARTUP: Duration = Duration::from_secs(20);
+/// The pause between two attempts to reach the own server.
+const PAUSE: Duration = Duration::from_millis(20);
 /// The port of name servers.
 const DNS: u16 = 53;
 
@@ -38,8 +43,8 @@ struct Prober {
     series: Arc<Semaphore>,
 }
 
-/// Reads questions as JSON lines until the input ends, and writes a reply for each as a JSON line, in any order. `port` is that of
-/// the server of this agent.
+/// Reads questions as JSON lines until the input ends, and writes a reply for each as a JSON line, in any order. `port` is that of the
+/// server of this agent; the first question waits until it accepts connections.
 pub async fn probe(
     identity: Identity,
     port: u16,
@@ -47,6 +52,11 @@ pub async fn probe(
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
     let own = SocketAddr::new(identity.address.unwrap_or(Ipv4Addr::LOCALHOST.into()), port);
+    let mut input = BufReader::new(input);
+    if input.fill_buf().await?.is_empty() {
+        return Ok(());
+    }
+    started(own).await?;
     let prober = Prober {
         identity,
         own,
@@ -55,7 +65,7 @@ pub async fn probe(
     };
     let (send, mut replies) = mpsc::channel::<Reply>(AT_ONCE);
     let places = Arc::new(Semaphore::new(AT_ONCE));
-    let mut lines = BufReader::new(input).lines();
+    let mut lines = input.lines();
     loop {
         tokio::select! {
             Some(reply) = replies.recv() => {
@@ -76,6 +86,17 @@ pub async fn probe(
             }
         }
     }
+}
+
+/// Waits until the own server accepts connections.
+async fn started(own: SocketAddr) -> io::Result<()> {
+    let connected = async {
+        while TcpStream::connect(own).await.is_err() {
+            sleep(PAUSE).await;
+        }
+    };
+    let late = |_| io::Error::other(format!("the agent does not listen at {own}"));
+    timeout(STARTUP, connected).await.map_err(late)
 }
 
 impl Prober {

@@ -142,7 +142,7 @@ impl Fleet {
         probes
     }
 
-    /// Opens the connections that are missing.
+    /// Opens the connections that are missing, and waits until their agents reply.
     pub(super) async fn connect(&mut self, deployment: &Deployment) {
         let (cluster, settings) = (deployment.cluster(), deployment.settings());
         let port = settings.port.to_string();
@@ -163,6 +163,12 @@ impl Fleet {
                 let (input, output) = command.streams().ok_or("the command has no streams")?;
                 Ok(AgentLink::new(input, output, command))
             });
+            let link = match link {
+                Ok(link) => {
+                    link.ask(&[Ask::Facts], PATIENCE).await.1.map_or(Ok(link), |error| Err(error.to_string()))
+                }
+                refused => refused,
+            };
             (at, link)
         }));
         let opened: Vec<_> = opened.buffer_unordered(AT_ONCE).collect().await;

@@ -28,9 +28,8 @@ async fn killed_test_leaves_nothing_after_clean_or_the_next_test() {
             let again = world.netsurgeon("network clean").expect(0);
             assert!(again.out.contains("nothing is left behind"), "{}", again.out);
         } else {
-            // It waits until the Lease of the killed test has expired. What it finds on a busy machine is not this test's subject.
-            let next = world.netsurgeon("network test --only pod-to-pod");
-            assert!([0, 3].contains(&next.code), "{}{}", next.out, next.err);
+            // It waits until the Lease of the killed test has expired.
+            world.netsurgeon("network test --only pod-to-pod").expect(0);
         }
         assert_clean(&world).await;
     }
@@ -140,10 +139,11 @@ async fn test_without_its_lease_ends_and_leaves_the_other_alone() {
 
 /// A drain evicts the agents of node-2; they return when it takes Pods again. Then the node does not take them, and at last it leaves.
 #[tokio::test]
-#[ignore = "in `make soak`: needs `make rig`, root, and an idle machine: a round can count failures of agents that end during it"]
+#[ignore = "a minute and a half, in `make soak`: needs `make rig` and root"]
 async fn agents_that_are_evicted_are_no_failure_and_return() {
     let mut world = World::start(2, PodNetwork::Bridge).await;
-    let words = "network test --for 10m --interval 1s --skip policy-deny,policy-allow --keep-going -o json";
+    // The Pod of CoreDNS may be on node-2.
+    let words = "network test --for 10m --interval 1s --skip dns-udp,dns-tcp,policy-deny,policy-allow --keep-going -o json";
     let mut test = Background::start(&world, words);
     test.says("round 1:");
     let api = &world.cluster.api;
