@@ -71,6 +71,26 @@ impl std::fmt::Display for Fault {
     }
 }
 
+/// The time for one attempt: less than the second after which the kernel sends a lost SYN again (RFC 6298, section 2), so that a
+/// lost packet does not look like a slow answer.
+pub(super) const ATTEMPT: Duration = Duration::from_millis(900);
+/// The time for the last one of several attempts: an agent on a busy node answers late.
+const LAST_ATTEMPT: Duration = Duration::from_secs(3);
+
+/// Repeats an attempt until one succeeds; returns its result and its number, from 1. The fault is that of the last attempt.
+pub(super) async fn repeated<T, F>(tries: u8, attempt: impl Fn() -> F) -> Result<(T, u8), Fault>
+where
+    F: Future<Output = Result<T, Fault>>,
+{
+    for number in 1..tries {
+        if let Ok(found) = within(ATTEMPT, attempt()).await {
+            return Ok((found, number));
+        }
+    }
+    let limit = if tries > 1 { LAST_ATTEMPT } else { ATTEMPT };
+    within(limit, attempt()).await.map(|found| (found, tries))
+}
+
 /// Runs an attempt with a time limit.
 pub(super) async fn within<T>(
     limit: Duration,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::fault::repeated;
 use super::tcp::{Greeted, greet};
 use super::{Fault, Identity, Seen};
 
@@ -15,6 +16,9 @@ use super::{Fault, Identity, Seen};
 const PAUSE: Duration = Duration::from_millis(100);
 /// The time for a byte to return. The kernel sends a lost segment again several times within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The number of attempts to open a connection.
+const TRIES: u8 = 3;
 
 /// The standing connections of an agent, by key.
 #[derive(Clone, Default)]
@@ -33,8 +37,8 @@ impl Connections {
         if self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&key) {
             return self.state(key);
         }
-        let greeted = match greet(identity, to, "stand").await {
-            Ok(greeted) => greeted,
+        let greeted = match repeated(TRIES, || greet(identity, to, "stand")).await {
+            Ok((greeted, _)) => greeted,
             Err(fault) => return Seen::Failed(fault),
         };
         let state = State { last: Instant::now(), longest_gap: Duration::ZERO, fault: None };

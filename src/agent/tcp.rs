@@ -8,16 +8,13 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::answerer::{send, take};
-use super::fault::within;
+use super::fault::{repeated, within};
 use super::{Answers, Fault, Identity, Seen, Way};
 
-/// The time for one attempt: less than the second after which the kernel sends a lost SYN again (RFC 6298, section 2), so that a
-/// lost packet does not look like a slow answer.
-pub(super) const ATTEMPT: Duration = Duration::from_millis(900);
 /// The time for a transfer. A path that loses packets needs several retransmissions.
 const TRANSFER: Duration = Duration::from_secs(8);
 /// The number of failed connections to a Service after which further ones say nothing new.
-const MOST_FAILURES: u16 = 5;
+const MOST_FAILURES: u16 = 3;
 /// The longest line of an answer, in bytes.
 const LONGEST_LINE: u64 = 512;
 
@@ -74,30 +71,24 @@ fn parse(line: &str) -> Option<AgentLine> {
     (magic == "NSG1").then_some(AgentLine { by, source, numbers })
 }
 
-/// Sends a request and reads the line of the agent. The connection stays open.
+/// Sends a request and reads the line of the agent, without a time limit. The connection stays open.
 pub(super) async fn greet(identity: &Identity, to: SocketAddr, verb: &str) -> Result<Greeted, Fault> {
-    let attempt = async {
-        let mut stream = request(identity, to, verb).await?;
-        let line = line_of(&mut stream).await?;
-        Ok(Greeted { stream, line })
-    };
-    within(ATTEMPT, attempt).await
+    let mut stream = request(identity, to, verb).await?;
+    let line = line_of(&mut stream).await?;
+    Ok(Greeted { stream, line })
 }
 
 /// Asks an agent who it is.
 pub(super) async fn who(identity: &Identity, to: SocketAddr, tries: u8) -> Seen {
-    let mut fault = None;
-    for attempt in 1..=tries.max(1) {
+    let attempt = || async {
         let started = Instant::now();
-        match greet(identity, to, "who").await {
-            Ok(Greeted { line, .. }) => {
-                let micros = micros(started);
-                return Seen::Answer { by: line.by, source: line.source, tries: attempt, micros };
-            }
-            Err(error) => fault = Some(error),
-        }
+        let Greeted { line, .. } = greet(identity, to, "who").await?;
+        Ok((line, micros(started)))
+    };
+    match repeated(tries, attempt).await {
+        Ok(((line, micros), tries)) => Seen::Answer { by: line.by, source: line.source, tries, micros },
+        Err(fault) => Seen::Failed(fault),
     }
-    Seen::Failed(fault.unwrap_or(Fault::Refused))
 }
 
 /// Asks the agents behind an address who they are.
@@ -108,12 +99,8 @@ pub(super) async fn spread(identity: &Identity, to: SocketAddr, count: u16) -> S
             break;
         }
         // Loss has a probe of its own.
-        let mut greeted = greet(identity, to, "who").await;
-        if greeted.is_err() {
-            greeted = greet(identity, to, "who").await;
-        }
-        match greeted {
-            Ok(Greeted { line, .. }) => {
+        match repeated(2, || greet(identity, to, "who")).await {
+            Ok((Greeted { line, .. }, _)) => {
                 let of_agent = answers.entry(line.by).or_default();
                 of_agent.count = of_agent.count.saturating_add(1);
                 of_agent.sources.insert(line.source);
@@ -129,8 +116,9 @@ pub(super) async fn spread(identity: &Identity, to: SocketAddr, count: u16) -> S
 
 /// Reads from the own server how many datagrams of a series arrived.
 pub(super) async fn received(identity: &Identity, own: SocketAddr, key: u64) -> Seen {
-    match greet(identity, own, &format!("received {key}")).await {
-        Ok(Greeted { line, .. }) => {
+    let verb = format!("received {key}");
+    match repeated(2, || greet(identity, own, &verb)).await {
+        Ok((Greeted { line, .. }, _)) => {
             let number = |place: usize| line.numbers.get(place).copied().unwrap_or_default();
             Seen::Received { datagrams: number(0), duplicates: number(1) }
         }
@@ -164,15 +152,15 @@ pub(super) async fn transfer(identity: &Identity, to: SocketAddr, bytes: u32, wa
 
 /// Opens a connection, and closes it. The server can be any program.
 pub(super) async fn connect(identity: &Identity, to: SocketAddr) -> Seen {
-    let mut fault = None;
-    for _ in 0..2 {
+    let attempt = || async {
         let started = Instant::now();
-        match within(ATTEMPT, open(identity, to)).await {
-            Ok(_) => return Seen::Connected { micros: micros(started) },
-            Err(error) => fault = Some(error),
-        }
+        open(identity, to).await?;
+        Ok(micros(started))
+    };
+    match repeated(2, attempt).await {
+        Ok((micros, _)) => Seen::Connected { micros },
+        Err(fault) => Seen::Failed(fault),
     }
-    Seen::Failed(fault.unwrap_or(Fault::Refused))
 }
 
 /// Returns the time since a start, in microseconds.

@@ -9,8 +9,8 @@ use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::datagram::{Head, answer_of};
-use super::fault::within;
-use super::tcp::{ATTEMPT, micros};
+use super::fault::repeated;
+use super::tcp::micros;
 use super::{Fault, Identity, Seen};
 
 /// The pause between two datagrams of a series.
@@ -33,17 +33,15 @@ pub(super) async fn socket_for(identity: &Identity, to: SocketAddr) -> Result<Ud
 
 /// Asks an agent who it is.
 pub(super) async fn who(identity: &Identity, to: SocketAddr, tries: u8) -> Seen {
-    let mut fault = None;
-    for attempt in 1..=tries.max(1) {
+    let attempt = || async {
         let started = Instant::now();
-        match within(ATTEMPT, ask(identity, to)).await {
-            Ok((by, source)) => {
-                return Seen::Answer { by, source, tries: attempt, micros: micros(started) };
-            }
-            Err(error) => fault = Some(error),
-        }
+        let answer = ask(identity, to).await?;
+        Ok((answer, micros(started)))
+    };
+    match repeated(tries, attempt).await {
+        Ok((((by, source), micros), tries)) => Seen::Answer { by, source, tries, micros },
+        Err(fault) => Seen::Failed(fault),
     }
-    Seen::Failed(fault.unwrap_or(Fault::Refused))
 }
 
 async fn ask(identity: &Identity, to: SocketAddr) -> Result<(String, IpAddr), Fault> {
