@@ -19,6 +19,8 @@ use super::{Fault, Identity, Seen};
 
 /// The time for an answer.
 const LIMIT: Duration = Duration::from_millis(300);
+/// The time for an answer that decides: an agent on a busy node answers late.
+const LAST_LIMIT: Duration = Duration::from_secs(2);
 /// The number of datagrams of the full size. The kernel reports the answer of a router only for a later datagram.
 const TRIES: usize = 4;
 /// Sizes of packets to try after a failure, in bytes: those of common links and tunnels, down to the smallest one of IPv6.
@@ -49,22 +51,26 @@ async fn measured(identity: &Identity, to: SocketAddr) -> Result<Seen, Fault> {
             Err(error) => return Err(Fault::of(&error)),
         }
     }
+    let passes = smaller_that_passes(identity, to, size).await?;
+    if matches!(try_size(&socket, identity, payload(size, to), LAST_LIMIT).await, Ok(true)) {
+        return Ok(Seen::FullSize { size });
+    }
     let named = named.filter(|named| *named < size).map(u32::from);
-    let mut passes = None;
+    Ok(Seen::TooLarge { size, passes, named })
+}
+
+/// Returns the largest known size that arrives; `None` if only the smallest datagram does. If that does not either, the size is not
+/// the reason.
+async fn smaller_that_passes(identity: &Identity, to: SocketAddr, size: u16) -> Result<Option<u16>, Fault> {
     for step in STEPS.into_iter().filter(|step| *step < size) {
         let socket = probing(identity, to).await?;
         if matches!(try_size(&socket, identity, payload(step, to), LIMIT).await, Ok(true)) {
-            passes = Some(step);
-            break;
+            return Ok(Some(step));
         }
     }
-    if passes.is_some() {
-        return Ok(Seen::TooLarge { size, passes, named });
-    }
-    // If small datagrams do not arrive either, the size is not the reason.
-    match try_size(&probing(identity, to).await?, identity, 0, LIMIT).await {
-        Ok(true) => Ok(Seen::TooLarge { size, passes, named }),
-        Ok(false) => Err(Fault::silence(LIMIT)),
+    match try_size(&probing(identity, to).await?, identity, 0, LAST_LIMIT).await {
+        Ok(true) => Ok(None),
+        Ok(false) => Err(Fault::silence(LAST_LIMIT)),
         Err(error) => Err(Fault::of(&error)),
     }
 }
