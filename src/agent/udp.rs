@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng as _;
 use tokio::net::UdpSocket;
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use super::datagram::{Head, answer_of};
 use super::fault::repeated;
@@ -15,8 +15,10 @@ use super::{Fault, Identity, Seen};
 
 /// The pause between two datagrams of a series.
 const PAUSE: Duration = Duration::from_millis(2);
-/// The time for answers that are missing after the last datagram of a series: an agent on a busy node answers late.
-const LATE: Duration = Duration::from_secs(2);
+/// The time for the first answer after the last datagram of a series.
+const FIRST: Duration = Duration::from_secs(2);
+/// The time for all other answers: the container of an agent has a small share of the processor, and answers late on a busy node.
+const LATE: Duration = Duration::from_secs(8);
 /// The largest answer, in bytes.
 const LARGEST: usize = 2048;
 
@@ -96,9 +98,10 @@ pub(super) async fn echoes(identity: &Identity, to: SocketAddr, count: u16, key:
             answers.record(head(number), buffer.get(..length).unwrap_or_default());
         }
     }
-    let end = tokio::time::Instant::now().checked_add(LATE);
-    while let Some(end) = end {
-        match timeout_at(end, socket.recv(&mut buffer)).await {
+    let sent = Instant::now();
+    while sent.elapsed() < LATE {
+        let limit = if answers.numbers.is_empty() { FIRST } else { LATE };
+        match timeout(limit.saturating_sub(sent.elapsed()), socket.recv(&mut buffer)).await {
             Ok(Ok(length)) => answers.record(head(0), buffer.get(..length).unwrap_or_default()),
             Ok(Err(_)) => {}
             Err(_) => break,

@@ -191,8 +191,7 @@ async fn node_that_joins_is_tested() {
     // kube-proxy ends when its Node is deleted.
     world.nodes[1].proxy.stop();
     world.cluster.delete_and_wait(path).await;
-    let words =
-        "network test --for 10m --interval 1s --skip dns-udp,dns-tcp,policy-deny,policy-allow -o json";
+    let words = "network test --for 10m --interval 1s --skip dns-udp,dns-tcp,policy-deny,policy-allow --keep-going -o json";
     let mut test = Background::start(&world, words);
     test.says("round 1:");
     let node = json!({
