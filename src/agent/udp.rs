@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// The time for the first answer after the last datagram of a series.
 const FIRST: Duration = Duration::from_secs(2);
 /// The time for all other answers: the container of an agent has a small share of the processor, and answers late on a busy node.
-const LATE: Duration = Duration::from_secs(8);
+const LATE: Duration = Duration::from_secs(3);
 /// The largest answer, in bytes.
 const LARGEST: usize = 2048;
 

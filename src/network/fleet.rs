@@ -20,7 +20,7 @@ const AT_ONCE: usize = 32;
 /// The time for the replies of an agent, before the time of its own questions.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time that one question can take, in the worst case, divided by the number of questions at the same time.
-const PER_QUESTION: Duration = Duration::from_millis(400);
+const PER_QUESTION: Duration = Duration::from_millis(800);
 /// The time for questions about what an agent already knows.
 const AT_HAND: Duration = Duration::from_secs(20);
 
