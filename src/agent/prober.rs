@@ -107,8 +107,8 @@ impl Prober {
             Ask::Who { to, transport: Transport::Udp, tries } => udp::who(identity, to, tries).await,
             Ask::Spread { to, count } => tcp::spread(identity, to, count).await,
             Ask::Echoes { to, count, key } => {
-                let _place = self.series.acquire().await;
-                udp::echoes(identity, to, count, key).await
+                let place = self.series.acquire().await;
+                udp::echoes(identity, to, (count, key), place).await
             }
             Ask::Received { key } => tcp::received(identity, self.own, key).await,
             Ask::FullSize { to } => full_size::full_size(identity, to).await,

@@ -83,8 +83,14 @@ impl Answers {
     }
 }
 
-/// Sends numbered datagrams and counts the answers. The kernel's errors for one datagram do not end the series.
-pub(super) async fn echoes(identity: &Identity, to: SocketAddr, count: u16, key: u64) -> Seen {
+/// Sends numbered datagrams and counts the answers. The kernel's errors for one datagram do not end the series. `place` is dropped when
+/// all are sent, so that other series do not wait for late answers.
+pub(super) async fn echoes(
+    identity: &Identity,
+    to: SocketAddr,
+    (count, key): (u16, u64),
+    place: impl Send,
+) -> Seen {
     let socket = match socket_for(identity, to).await {
         Ok(socket) => socket,
         Err(fault) => return Seen::Failed(fault),
@@ -98,6 +104,7 @@ pub(super) async fn echoes(identity: &Identity, to: SocketAddr, count: u16, key:
             answers.record(head(number), buffer.get(..length).unwrap_or_default());
         }
     }
+    drop(place);
     let sent = Instant::now();
     while sent.elapsed() < LATE {
         let limit = if answers.numbers.is_empty() { FIRST } else { LATE };
