@@ -73,7 +73,7 @@ impl std::fmt::Display for Fault {
 
 /// The time for one attempt: less than the second after which the kernel sends a lost SYN again (RFC 6298, section 2), so that a
 /// lost packet does not look like a slow answer.
-pub(super) const ATTEMPT: Duration = Duration::from_millis(900);
+const ATTEMPT: Duration = Duration::from_millis(900);
 /// The time for the last one of several attempts: an agent on a busy node answers late.
 const LAST_ATTEMPT: Duration = Duration::from_secs(3);
 

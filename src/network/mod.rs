@@ -13,6 +13,7 @@
 //! baseline    an earlier result: which faults are new
 //! options     how to test
 //! attendance  which agents are there in a round
+//! family      address families that an agent lacks
 //! run         the start of a test: its agents
 //! course      the rounds of a test
 //! picture     the result as SVG; junit, metrics: for other programs
