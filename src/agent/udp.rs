@@ -106,16 +106,13 @@ pub(super) async fn echoes(
     }
     drop(place);
     let sent = Instant::now();
-    while sent.elapsed() < LATE {
+    // Answers can still arrive twice, but that is no reason to wait.
+    while answers.numbers.len() < usize::from(count) && sent.elapsed() < LATE {
         let limit = if answers.numbers.is_empty() { FIRST } else { LATE };
         match timeout(limit.saturating_sub(sent.elapsed()), socket.recv(&mut buffer)).await {
             Ok(Ok(length)) => answers.record(head(0), buffer.get(..length).unwrap_or_default()),
             Ok(Err(_)) => {}
             Err(_) => break,
-        }
-        // Answers can still arrive twice, but that is no reason to wait.
-        if answers.numbers.len() >= usize::from(count) {
-            break;
         }
     }
     let answered = u16::try_from(answers.numbers.len()).unwrap_or(u16::MAX);
