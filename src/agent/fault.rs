@@ -48,6 +48,8 @@ impl Fault {
             Some(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::ACCESS | Errno::PERM) => {
                 Self::Unreachable { reason }
             }
+            // What a blackhole route answers to a sender of its own node (ip-route(8)).
+            Some(Errno::INVAL) => Self::Unreachable { reason: format!("a blackhole route ({reason})") },
             _ => Self::Broken { reason },
         }
     }

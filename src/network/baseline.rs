@@ -30,7 +30,8 @@ impl Baseline {
     }
 
     /// Returns the paths of the nodes and kinds of a result that passed before, and that the result did not test. Empty in a large
-    /// cluster, where a round tests only a part.
+    /// cluster, where a round tests only a part. Agents are not compared: which ones a test starts depends on its paths, and those
+    /// that do not start are failures.
     pub fn vanished(&self, result: &Result, is_skipped: impl Fn(Path) -> bool) -> Vec<CellKey> {
         if result.nodes.len() > ALL_PAIRS {
             return Vec::new();
@@ -42,7 +43,10 @@ impl Baseline {
             .collect();
         let is_here = |name: &str| result.nodes.iter().any(|node| node == name);
         let is_due = |key: &&CellKey| {
-            is_here(&key.from) && (!key.path.is_pair() || is_here(&key.to)) && !is_skipped(key.path)
+            key.path != Path::Agent
+                && is_here(&key.from)
+                && (!key.path.is_pair() || is_here(&key.to))
+                && !is_skipped(key.path)
         };
         self.passed.iter().filter(is_due).filter(|key| !tested.contains(*key)).cloned().collect()
     }
@@ -76,32 +80,12 @@ fn lasting(key: &CellKey) -> CellKey {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::Observation;
-    use super::super::result::PathResult;
+    use super::super::result::fixture;
     use super::*;
 
     fn result(paths: &[(Path, Option<FaultClass>)]) -> Result {
-        let path = |(path, fault): &(Path, Option<FaultClass>)| {
-            let key = CellKey { path: *path, from: "a".into(), to: "b".into(), variant: "".into() };
-            let last =
-                Some(Box::new(Observation { tried: String::new(), seen: String::new(), fault: *fault }));
-            let failed = u32::from(fault.is_some());
-            let cell = Cell { passed: 1 - failed, failed, last, ..Cell::default() };
-            PathResult { key, verdict: cell.verdict(), cell }
-        };
-        let nodes = vec!["a".to_string(), "b".to_string()];
-        let paths = paths.iter().map(path).collect();
-        Result {
-            version: 1,
-            started: String::new(),
-            seconds: 1.0,
-            nodes,
-            rounds: 1,
-            ended_early: false,
-            rounds_to_cover: 1,
-            policies: Vec::new(),
-            paths,
-        }
+        let paths: Vec<_> = paths.iter().map(|(path, fault)| (*path, "a", "b", *fault)).collect();
+        fixture(&paths)
     }
 
     #[test]
@@ -128,5 +112,12 @@ mod tests {
         let vanished = before.vanished(&now, |_| false);
         assert_eq!(vanished.iter().map(|key| key.path).collect::<Vec<_>>(), [Path::HostPort]);
         assert!(before.vanished(&now, |path| path == Path::HostPort).is_empty());
+    }
+
+    /// Which agents a test starts depends on its paths, and an agent that does not start is a failure.
+    #[test]
+    fn agent_that_is_no_longer_needed_is_not_named() {
+        let before = Baseline::of(&result(&[(Path::PodToPod, None), (Path::Agent, None)]));
+        assert!(before.vanished(&result(&[(Path::PodToPod, None)]), |_| false).is_empty());
     }
 }

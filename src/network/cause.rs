@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::cell::{Cell, CellKey, FaultClass, Verdict};
+use super::consequence::DeadPairs;
 use super::isolation::ForeignPolicy;
 use super::path::Path;
 use super::result::Result;
@@ -113,14 +114,17 @@ pub fn causes(result: &Result) -> Vec<Cause> {
         result.cells().filter(|(key, cell)| key.path == path && cell.verdict() != Verdict::NotTested).count()
     };
     let failed_paths: BTreeSet<Path> = groups.keys().map(|(path, _)| *path).collect();
+    let dead = DeadPairs::of(result);
     let judged = groups.iter().map(|((path, fault), cells)| {
         let keys: Vec<&CellKey> = cells.iter().map(|(key, _)| *key).collect();
         let pattern = Pattern::of(&keys, tested(*path));
         let seen =
             cells.first().and_then(|(_, cell)| cell.last.as_ref()).map_or("", |last| last.seen.as_str());
         let blocked = isolation((*path, *fault), &result.policies, &failed_paths);
-        let (likely, remedy) =
-            blocked.unwrap_or_else(|| likely(*path, *fault, &pattern, seen, &failed_paths));
+        let follows = || dead.explain(*path, *fault, &keys).then(unreachable_pods);
+        let (likely, remedy) = blocked
+            .or_else(follows)
+            .unwrap_or_else(|| likely(*path, *fault, &pattern, seen, &failed_paths));
         Cause { path: *path, fault: *fault, pattern, paths: cells.len(), likely, remedy }
     });
     judged.collect()
@@ -216,6 +220,14 @@ fn isolation(
         "test in a namespace that no policy selects (`--namespace`), or exempt the Pods with the label \
          `app.kubernetes.io/component=network-test` from these policies; then test again",
     ))
+}
+
+/// Returns the cause of what is built on Pods that do not reach each other.
+fn unreachable_pods() -> Texts {
+    texts(
+        "Pods of these nodes do not reach each other at all: see `pod-to-pod`",
+        "repair `pod-to-pod` first, then test again",
+    )
 }
 
 fn source(path: Path, fault: FaultClass, pattern: &Pattern) -> Texts {

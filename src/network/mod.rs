@@ -9,6 +9,7 @@
 //! expectation compares what an agent saw with what must be
 //! cell        what is known about one path: rounds, faults, lost packets
 //! cause       the likely cause of the failed cells, and its remedy
+//! consequence failures that follow from a more basic one
 //! isolation   policies of others that may block the traffic of the test
 //! baseline    an earlier result: which faults are new
 //! options     how to test
@@ -26,6 +27,7 @@ mod attendance;
 pub mod baseline;
 pub mod cause;
 pub mod cell;
+mod consequence;
 mod counters;
 mod course;
 mod deployment;

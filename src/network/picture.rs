@@ -97,8 +97,8 @@ fn square(
             let paths: Vec<&str> = pair.failed.iter().map(|path| path.name()).collect();
             ("#c62828", format!("failed: {}", paths.join(", ")))
         }
-        Some(Pair { has_passed: true, .. }) => ("#7cb342", "passed".to_string()),
-        _ => ("#e0e0e0", "not tested".to_string()),
+        Some(Pair { has_passed: true, .. }) => ("#9ccc65", "passed".to_string()),
+        _ => ("#eeeeee", "not tested".to_string()),
     };
     let inner = size.saturating_sub(1).max(1);
     let title =
@@ -110,7 +110,7 @@ fn square(
 }
 
 fn legend(y: usize, text: &mut String) {
-    let entries = [("#7cb342", "passed"), ("#c62828", "failed"), ("#e0e0e0", "not tested")];
+    let entries = [("#9ccc65", "passed"), ("#c62828", "failed"), ("#eeeeee", "not tested")];
     for (place, (color, word)) in entries.into_iter().enumerate() {
         let x = place.saturating_mul(90).saturating_add(20);
         let (base, after) = (y.saturating_add(10), x.saturating_add(18));

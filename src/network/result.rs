@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, CellKey, Verdict};
 use super::isolation::ForeignPolicy;
+#[cfg(test)]
+use super::{Path, cell::{FaultClass, Observation}};
 
 /// The result of a test.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -47,5 +49,28 @@ impl Result {
     /// Returns all paths with what is known about them.
     pub fn cells(&self) -> impl Iterator<Item = (&CellKey, &Cell)> {
         self.paths.iter().map(|path| (&path.key, &path.cell))
+    }
+}
+
+/// Returns a result of one round on the nodes `a`, `b` and `c`: for each path, where it starts and ends, and its fault.
+#[cfg(test)]
+pub(super) fn fixture(paths: &[(Path, &str, &str, Option<FaultClass>)]) -> Result {
+    let path = |(path, from, to, fault): &(Path, &str, &str, Option<FaultClass>)| {
+        let key = CellKey { path: *path, from: (*from).into(), to: (*to).into(), variant: "".into() };
+        let last = Some(Box::new(Observation { tried: String::new(), seen: String::new(), fault: *fault }));
+        let failed = u32::from(fault.is_some());
+        let cell = Cell { passed: 1 - failed, failed, last, ..Cell::default() };
+        PathResult { key, verdict: cell.verdict(), cell }
+    };
+    Result {
+        version: 1,
+        started: String::new(),
+        seconds: 1.0,
+        nodes: ["a", "b", "c"].map(str::to_string).into(),
+        rounds: 1,
+        ended_early: false,
+        rounds_to_cover: 1,
+        policies: Vec::new(),
+        paths: paths.iter().map(path).collect(),
     }
 }

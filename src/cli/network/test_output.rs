@@ -96,9 +96,10 @@ fn gaps(output: &Output, of: &TestOutput<'_>) -> Option<String> {
     lines.extend(absent_agents(of.result));
     if let Some(first) = of.vanished.first() {
         let count = counted(of.vanished.len(), "path", "paths");
+        let to = if first.to.is_empty() { String::new() } else { format!(" to {}", first.to) };
         lines.push(format!(
-            "{count} passed in the baseline and could not be tested now, for example {} from {} to {}",
-            first.path, first.from, first.to
+            "{count} passed in the baseline and could not be tested now, for example {} from {}{to}",
+            first.path, first.from
         ));
     }
     let partly = of.result.cells().filter(|(_, cell)| cell.untested > 0 && cell.passed > 0).count();
