@@ -128,7 +128,8 @@ async fn resolve(name: &str, server: Option<IpAddr>, transport: Transport) -> Se
         });
     };
     let at = Server::new((server, DNS).into(), None);
-    let (mut addresses, mut failed, mut longest, mut truncated) = (BTreeSet::new(), false, 0, 0_u8);
+    let (mut addresses, mut empty) = (BTreeSet::new(), (0_u8, 0_u8));
+    let (mut failed, mut longest, mut truncated) = (false, 0, 0_u8);
     for query in 0..QUERIES {
         let kind = if query % 2 == 0 { RecordKind::A } else { RecordKind::Aaaa };
         let started = Instant::now();
@@ -136,7 +137,10 @@ async fn resolve(name: &str, server: Option<IpAddr>, transport: Transport) -> Se
             Ok((answer, is_truncated)) => {
                 longest = longest.max(micros(started));
                 truncated = truncated.saturating_add(is_truncated.into());
-                addresses.extend(answer.of(kind).into_iter().filter_map(|text| text.parse::<IpAddr>().ok()));
+                let found = answer.of(kind);
+                let of_kind = if kind == RecordKind::A { &mut empty.0 } else { &mut empty.1 };
+                *of_kind = of_kind.saturating_add(found.is_empty().into());
+                addresses.extend(found.into_iter().filter_map(|text| text.parse::<IpAddr>().ok()));
             }
             // Loss has a probe of its own.
             Err(_) if !failed => failed = true,
@@ -146,7 +150,7 @@ async fn resolve(name: &str, server: Option<IpAddr>, transport: Transport) -> Se
             }
         }
     }
-    Seen::Addresses { addresses, server, truncated, micros: longest }
+    Seen::Addresses { addresses, server, empty, truncated, micros: longest }
 }
 
 /// Sends a query. If the answer over UDP is truncated, asks again over TCP, as every resolver does (RFC 7766, section 5), and says so.
@@ -158,7 +162,7 @@ async fn asked(
 ) -> Result<(Answer, bool), String> {
     let late = |_| format!("`{}` did not answer within {} s", at.at(), DNS_LIMIT.as_secs());
     if transport == Transport::Udp {
-        let answer = timeout(DNS_LIMIT, at.resolve_over_udp(name, kind)).await.map_err(late)?;
+        let answer = at.resolve_over_udp(name, kind, DNS_LIMIT).await;
         if let Some(answer) = answer.map_err(|error| error.to_string())? {
             return Ok((answer, false));
         }

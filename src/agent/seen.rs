@@ -98,6 +98,9 @@ pub enum Seen {
         addresses: BTreeSet<IpAddr>,
         /// The server that answered.
         server: IpAddr,
+        /// The number of answers without an address: to queries for A, and for AAAA.
+        #[serde(default)]
+        empty: (u8, u8),
         /// The number of answers over UDP that were truncated, so that the query was sent again over TCP.
         #[serde(default)]
         truncated: u8,

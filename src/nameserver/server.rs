@@ -23,9 +23,6 @@ use super::{
 /// Timeout of one answer.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Timeout of one answer over UDP. A resolver in the cluster answers within milliseconds.
-const LIMIT_UDP: Duration = Duration::from_secs(2);
-
 /// Maximum memory for the records of a zone, in bytes. It is enough for about half a million records. In a larger zone, each name
 /// needs its own query.
 const MOST: usize = 64 << 20;
@@ -105,14 +102,19 @@ impl Server {
     }
 
     /// Queries the records of a name with recursion over UDP, as most clients do. Only for a test of the path: the answer is not
-    /// protected against forgery. The query is sent once. Returns `None` if the answer is truncated (`TC`, RFC 1035, section 4.1.1), so
+    /// protected against forgery. The query is sent once, and `limit` is the time for its answer. Returns `None` if the answer is truncated (`TC`, RFC 1035, section 4.1.1), so
     /// that a client must ask again over TCP.
-    pub async fn resolve_over_udp(&self, name: &str, kind: RecordKind) -> Result<Option<Answer>> {
+    pub async fn resolve_over_udp(
+        &self,
+        name: &str,
+        kind: RecordKind,
+        limit: Duration,
+    ) -> Result<Option<Answer>> {
         let asked = message::question(name_of(name)?, type_of(kind), true);
         let (id, bytes) =
             (asked.metadata.id, asked.to_vec().map_err(|error| self.garbled(&error.to_string()))?);
-        let late = |_| NameserverError::Late { at: self.at, seconds: LIMIT_UDP.as_secs() };
-        let answer = timeout(LIMIT_UDP, self.exchange_udp(&bytes, id)).await.map_err(late)??;
+        let late = |_| NameserverError::Late { at: self.at, seconds: limit.as_secs() };
+        let answer = timeout(limit, self.exchange_udp(&bytes, id)).await.map_err(late)??;
         let is_whole = !answer.metadata.truncation;
         is_whole.then(|| self.answered(name, kind, &answer)).transpose()
     }

@@ -76,6 +76,11 @@ impl<'t> Attendance<'t> {
         self.agents.entry(at).or_default();
     }
 
+    /// Adds an agent that did not start in time. It can still start.
+    pub(super) fn add_late(&mut self, at: (usize, Role)) {
+        self.agents.entry(at).or_default().awaited = Some(Instant::now());
+    }
+
     /// Reads which agents and nodes are there, and creates the Pods that are missing, if `creates`. Returns whether an agent has come
     /// or has gone. If the API does not answer, the last known state stays.
     pub(super) async fn refresh(
@@ -122,7 +127,8 @@ impl<'t> Attendance<'t> {
             has_changed |= before != reason.is_some();
             match reason {
                 Some(reason) => {
-                    if role == Role::Pod && pod.is_some() {
+                    // A Pod that ended or is not ready is no endpoint; one that is being removed can still be one for a kube-proxy.
+                    if role == Role::Pod && pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()) {
                         fleet.lingering = Some(reason.clone());
                     }
                     fleet.remove((index, role), reason);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::cell::{Cell, CellKey, FaultClass, Verdict};
-use super::consequence::DeadPairs;
+use super::consequence::UnreachablePods;
 use super::isolation::ForeignPolicy;
 use super::path::Path;
 use super::result::Result;
@@ -114,14 +114,14 @@ pub fn causes(result: &Result) -> Vec<Cause> {
         result.cells().filter(|(key, cell)| key.path == path && cell.verdict() != Verdict::NotTested).count()
     };
     let failed_paths: BTreeSet<Path> = groups.keys().map(|(path, _)| *path).collect();
-    let dead = DeadPairs::of(result);
+    let unreachable = UnreachablePods::of(result);
     let judged = groups.iter().map(|((path, fault), cells)| {
         let keys: Vec<&CellKey> = cells.iter().map(|(key, _)| *key).collect();
         let pattern = Pattern::of(&keys, tested(*path));
         let seen =
             cells.first().and_then(|(_, cell)| cell.last.as_ref()).map_or("", |last| last.seen.as_str());
-        let blocked = isolation((*path, *fault), &result.policies, &failed_paths);
-        let follows = || dead.explain(*path, *fault, &keys).then(unreachable_pods);
+        let blocked = isolation((*path, *fault), &pattern, &result.policies, &failed_paths);
+        let follows = || unreachable.explain(*path, *fault, &keys).then(unreachable_pods);
         let (likely, remedy) = blocked
             .or_else(follows)
             .unwrap_or_else(|| likely(*path, *fault, &pattern, seen, &failed_paths));
@@ -183,6 +183,7 @@ fn likely(path: Path, fault: FaultClass, pattern: &Pattern, seen: &str, failed: 
 /// Returns the cause of traffic that policies of others block.
 fn isolation(
     (path, fault): (Path, FaultClass),
+    pattern: &Pattern,
     policies: &[ForeignPolicy],
     failed: &BTreeSet<Path>,
 ) -> Option<Texts> {
@@ -204,6 +205,8 @@ fn isolation(
     let likely = match (certain.is_empty(), possible.is_empty()) {
         _ if !is_block => return None,
         (true, true) => return None,
+        // All agents of a role have the same labels, so a policy does not tell their nodes apart.
+        (true, false) if *pattern != Pattern::Everywhere => return None,
         (false, _) => format!(
             "policies of the namespace select the Pods of the test, and block what they do not allow: {}",
             first_few(&certain)

@@ -9,7 +9,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, sleep};
 
 use super::attendance::Attendance;
-use super::cell::Cells;
+use super::cell::{CellKey, Cells};
 use super::counters;
 use super::deployment::{Deployment, DeploymentError};
 use super::fleet::{Fleet, Replies};
@@ -19,8 +19,9 @@ use super::options::Test;
 use super::path::Path;
 use super::policy::Policies;
 use super::result::{PathResult, Result};
-use super::round::{Round, Schedule, Targets, rounds_to_cover};
-use crate::agent::Facts;
+use super::round::{Probe, Round, Schedule, Targets, rounds_to_cover};
+use super::targets::api_servers;
+use crate::agent::{Ask, Facts, Seen};
 
 /// The time in which every kube-proxy must know the Services of the test.
 const SETTLEMENT: Duration = Duration::from_secs(20);
@@ -43,6 +44,11 @@ pub(super) struct Course<'t> {
     pub(super) resized: u32,
     /// The port of all agents, and the host port of the peers.
     pub(super) ports: (u16, u16),
+}
+
+/// Whether a probe can fail only because the Services of the test are new.
+fn is_of_new_services(probe: &Probe, seen: &Seen) -> bool {
+    probe.key.path.needs_services() || matches!(seen, Seen::Addresses { .. })
 }
 
 impl Course<'_> {
@@ -106,6 +112,7 @@ impl Course<'_> {
         }
         let mut replies = self.replies(number).await;
         let has_failed = replies.0.iter().any(|(probe, seen)| self.fleet.has_failed(probe, seen));
+        self.forget_former_api_servers(&mut replies).await;
         let changes = has_failed && self.attend(false).await;
         if changes {
             // Agents came or went during the round: the Services have other endpoints.
@@ -124,6 +131,28 @@ impl Course<'_> {
         self.fleet.record_links(&mut self.cells);
         self.cells.drop_paths(&self.test.skip);
         Ok(())
+    }
+
+    /// Removes failed probes of API servers that have left the cluster since the last round.
+    async fn forget_former_api_servers(&mut self, replies: &mut Replies) {
+        let Some(deployment) = self.deployment else { return };
+        let failed = replies.take_failed(&self.fleet, |probe, _| probe.key.path == Path::ApiServer);
+        if failed.is_empty() {
+            return;
+        }
+        if let Ok(present) = api_servers(deployment.cluster()).await {
+            self.targets.api_servers = present;
+        }
+        let targets = &self.targets;
+        let is_present = |probe: &Probe| {
+            let mut present = targets.api.iter().chain(&targets.api_servers);
+            matches!(probe.ask, Ask::Connect { to } if present.any(|one| *one == to))
+        };
+        let (present, former): (Vec<_>, Vec<_>) = failed.into_iter().partition(|(probe, _)| is_present(probe));
+        replies.0.extend(present);
+        for (probe, _) in former {
+            self.cells.record_untested(probe.key, "the API server has left the cluster");
+        }
     }
 
     /// Reads which agents are there; returns whether one has come or has gone.
@@ -172,16 +201,23 @@ impl Course<'_> {
         replies
     }
 
-    /// Asks the failed probes of new Services again until they pass or the time is over: every kube-proxy needs a moment for them.
+    /// Asks the failed probes of new Services again until they pass twice in a row, or the time is over: every kube-proxy and every name
+    /// server needs a moment for them, but what passes only now and then has not settled.
     async fn settle(&mut self, replies: &mut Replies) {
-        let started = Instant::now();
+        let (started, mut passed_once) = (Instant::now(), BTreeSet::new());
         while started.elapsed() < SETTLEMENT {
-            let failed = replies.take_failed(&self.fleet, Path::needs_services);
-            if failed.is_empty() {
+            let failed = replies.take_failed(&self.fleet, is_of_new_services);
+            if failed.is_empty() && passed_once.is_empty() {
                 return;
             }
+            let again = if failed.is_empty() {
+                replies.take(&std::mem::take(&mut passed_once))
+            } else {
+                passed_once.extend(failed.iter().map(|(probe, _)| probe.key.clone()));
+                failed
+            };
             sleep(PAUSE).await;
-            replies.ask_again(&mut self.fleet, failed).await;
+            replies.ask_again(&mut self.fleet, again).await;
         }
     }
 
@@ -203,8 +239,27 @@ impl Course<'_> {
         self.cells.failed().any(|(key, cell)| baseline.is_none_or(|baseline| !baseline.has_failed(key, cell)))
     }
 
-    fn result(self, rounds: u32, time: Duration, started: OffsetDateTime, ended_early: bool) -> Result {
+    /// Records the kinds of paths between nodes of which there was none, because fewer than two nodes have an agent.
+    fn record_missing_pairs(&mut self, nodes: &[String]) {
+        let [first, second, ..] = nodes else { return };
+        for path in [Path::NodeToNode, Path::PodToPod, Path::Loss, Path::FullSize, Path::Transfer] {
+            if !self.test.skip.contains(&path) && self.cells.iter().all(|(key, _)| key.path != path) {
+                let (from, to) = (first.as_str().into(), second.as_str().into());
+                let key = CellKey { path, from, to, variant: "".into() };
+                self.cells.record_untested(key, "fewer than two nodes have an agent");
+            }
+        }
+    }
+
+    fn result(
+        mut self,
+        rounds: u32,
+        time: Duration,
+        started: OffsetDateTime,
+        ended_early: bool,
+    ) -> Result {
         let nodes: Vec<String> = self.fleet.members.iter().map(|member| member.node.clone()).collect();
+        self.record_missing_pairs(&nodes);
         Result {
             version: 1,
             started: started.replace_nanosecond(0).unwrap_or(started).format(&Rfc3339).unwrap_or_default(),

@@ -68,21 +68,7 @@ pub(super) fn judged(
         (Expectation::Success, Seen::Moved { micros } | Seen::Connected { micros }) => {
             (None, format!("in {}", millis(*micros)))
         }
-        (Expectation::Addresses { wanted }, Seen::Addresses { addresses, server, truncated, micros }) => {
-            let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let is_right = if wanted.is_empty() {
-                !addresses.is_empty()
-            } else {
-                wanted.iter().any(|address| addresses.contains(address))
-            };
-            let found = if list.is_empty() { "no address".to_string() } else { list };
-            let again = match truncated {
-                0 => String::new(),
-                count => format!("; {count} truncated answers, asked again over TCP"),
-            };
-            let text = format!("{server} answered {found} in {}{again}", millis(*micros));
-            ((!is_right).then_some(FaultClass::WrongAddress), text)
-        }
+        (Expectation::Addresses { wanted }, Seen::Addresses { .. }) => addresses(wanted, seen),
         (Expectation::Open, Seen::Standing { is_open, longest_gap, fault: reason }) => {
             standing(*is_open, *longest_gap, reason.as_ref())
         }
@@ -102,6 +88,32 @@ fn class_of(fault: &Fault) -> FaultClass {
         Fault::Unreachable { .. } => FaultClass::Unreachable,
         Fault::Stranger { .. } => FaultClass::WrongServer,
         Fault::Broken { .. } | Fault::Impossible { .. } => FaultClass::Broken,
+    }
+}
+
+/// Each answer must have the addresses: several Pods answer for one name server, and one of them may have old data.
+fn addresses(wanted: &[IpAddr], seen: &Seen) -> (Option<FaultClass>, String) {
+    let Seen::Addresses { addresses, server, empty, truncated, micros } = seen else {
+        return fault(FaultClass::Broken, "an unexpected reply of the agent");
+    };
+    let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let found = if list.is_empty() { "no address".to_string() } else { list };
+    let again = match truncated {
+        0 => String::new(),
+        count => format!("; {count} truncated answers, asked again over TCP"),
+    };
+    let text = format!("{server} answered {found} in {}{again}", millis(*micros));
+    let has = |is_v4: bool| wanted.iter().any(|one| one.is_ipv4() == is_v4);
+    let without = [("A", empty.0, has(true)), ("AAAA", empty.1, has(false))];
+    let without = without.into_iter().find(|(_, count, is_wanted)| *count > 0 && *is_wanted);
+    match (wanted.iter().find(|one| !addresses.contains(one)), without) {
+        _ if wanted.is_empty() => (addresses.is_empty().then_some(FaultClass::WrongAddress), text),
+        (Some(missing), _) => fault(FaultClass::WrongAddress, format!("{text}; {missing} is missing")),
+        (None, Some((kind, count, _))) => fault(
+            FaultClass::WrongAddress,
+            format!("{text}; answers to queries for {kind} had no address: {count}"),
+        ),
+        (None, None) => (None, text),
     }
 }
 
@@ -271,5 +283,29 @@ fn standing(is_open: bool, longest_gap: u64, reason: Option<&Fault>) -> (Option<
             fault(FaultClass::Silent, format!("open, but without an answer for {longest_gap} ms"))
         }
         _ => (None, format!("open, longest gap {longest_gap} ms")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_of_a_name_server_must_have_the_addresses() {
+        let [four, six] = ["10.96.0.1", "fd00::1"].map(|text| text.parse::<IpAddr>().unwrap());
+        let of = |wanted: &[IpAddr], found: &[IpAddr], empty| {
+            let addresses = found.iter().copied().collect();
+            let seen = Seen::Addresses { addresses, server: four, empty, truncated: 0, micros: 1 };
+            super::addresses(wanted, &seen)
+        };
+        let judged = |wanted: &[IpAddr], found: &[IpAddr], empty| of(wanted, found, empty).0;
+        let wrong = Some(FaultClass::WrongAddress);
+        assert_eq!(judged(&[four], &[four], (0, 3)), None, "no AAAA is wanted");
+        assert_eq!(judged(&[four], &[four], (1, 3)), wrong, "one server does not know the name");
+        assert!(of(&[four], &[four], (1, 3)).1.ends_with("answers to queries for A had no address: 1"));
+        assert_eq!(judged(&[four, six], &[four], (0, 3)), wrong);
+        assert!(of(&[four, six], &[four], (0, 3)).1.ends_with("fd00::1 is missing"));
+        assert_eq!(judged(&[], &[six], (3, 0)), None);
+        assert_eq!(judged(&[], &[], (3, 3)), wrong);
     }
 }

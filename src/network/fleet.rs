@@ -1,6 +1,6 @@
 //! The agents of a test and the connections to them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
@@ -28,6 +28,10 @@ const AT_HAND: Duration = Duration::from_secs(20);
 pub(super) struct Fleet {
     pub(super) members: Vec<Member>,
     links: BTreeMap<(usize, Role), AgentLink>,
+    /// The UIDs of the agents to which there was a connection.
+    known: BTreeMap<(usize, Role), String>,
+    /// The agents that were connected again since the last record. Standing connections end with the connection to their agent.
+    reconnected: BTreeSet<(usize, Role)>,
     /// Why there is no connection to an agent.
     broken: BTreeMap<(usize, Role), String>,
     /// Why an agent is not there.
@@ -46,12 +50,17 @@ impl Replies {
     pub(super) fn take_failed(
         &mut self,
         fleet: &Fleet,
-        is_wanted: impl Fn(Path) -> bool,
+        is_wanted: impl Fn(&Probe, &Seen) -> bool,
     ) -> Vec<(Probe, Result<Seen, String>)> {
         let is_failed = |(probe, seen): &mut (Probe, Result<Seen, String>)| {
-            is_wanted(probe.key.path) && seen.is_ok() && fleet.has_failed(probe, seen)
+            seen.as_ref().is_ok_and(|seen| is_wanted(probe, seen)) && fleet.has_failed(probe, seen)
         };
         self.0.extract_if(.., is_failed).collect()
+    }
+
+    /// Removes the probes with these keys, and returns them with what was seen.
+    pub(super) fn take(&mut self, keys: &BTreeSet<CellKey>) -> Vec<(Probe, Result<Seen, String>)> {
+        self.0.extract_if(.., |(probe, _)| keys.contains(&probe.key)).collect()
     }
 
     /// Replaces what must come back, where `fresh` has the same probe.
@@ -89,6 +98,8 @@ impl Fleet {
         Self {
             members,
             links,
+            known: BTreeMap::new(),
+            reconnected: BTreeSet::new(),
             broken: BTreeMap::new(),
             absent: BTreeMap::new(),
             down: BTreeMap::new(),
@@ -96,10 +107,10 @@ impl Fleet {
         }
     }
 
-    /// Whether an agent is the one that is asked.
+    /// Whether an agent is the one that is asked. A Pod has other addresses after its sandbox was created again, for example by a reboot.
     pub(super) fn is_known(&self, (index, role): (usize, Role), agent: &Agent) -> bool {
         let known = self.members.get(index).and_then(|member| member.agent(role));
-        known.is_some_and(|known| known.uid == agent.uid)
+        known.is_some_and(|known| known.uid == agent.uid && known.addresses == agent.addresses)
     }
 
     /// Takes over an agent whose Pod was created again.
@@ -177,6 +188,11 @@ impl Fleet {
                 Ok(link) => {
                     self.links.insert(at, link);
                     self.broken.remove(&at);
+                    let uid = self.members.get(at.0).and_then(|member| member.agent(at.1));
+                    let uid = uid.map(|agent| agent.uid.clone()).unwrap_or_default();
+                    if self.known.insert(at, uid.clone()) == Some(uid) {
+                        self.reconnected.insert(at);
+                    }
                 }
                 Err(reason) => {
                     self.broken.insert(at, reason);
@@ -285,8 +301,17 @@ impl Fleet {
     }
 
     /// Judges the replies, and records them.
-    pub(super) fn record(&self, replies: Replies, received: &HashMap<u64, u16>, cells: &mut Cells) {
+    pub(super) fn record(&mut self, replies: Replies, received: &HashMap<u64, u16>, cells: &mut Cells) {
+        let reconnected = std::mem::take(&mut self.reconnected);
         for (probe, seen) in replies.0 {
+            if probe.key.path == Path::StandingConnection
+                && reconnected.contains(&probe.asker)
+                && !self.has_failed(&probe, &seen)
+            {
+                let reason = "the connection through the API server to the agent ended, and its standing connections with it";
+                cells.record_untested(probe.key, reason);
+                continue;
+            }
             let arrived = match &probe.expectation {
                 Expectation::Series { key, .. } => received.get(key).copied(),
                 _ => None,

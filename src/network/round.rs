@@ -29,8 +29,10 @@ const TRANSFER: u32 = 1 << 20;
 const TRIES: u8 = 3;
 /// The largest number of endpoints of which each one must answer in one round.
 const ALL_ENDPOINTS: usize = 10;
-/// The number of connections to a Service for each endpoint: with two endpoints, the chance to miss one is 1 in 8 million.
-const CONNECTIONS_PER_ENDPOINT: u16 = 12;
+/// The number of connections to a Service for each endpoint: with ten endpoints, the chance to miss one is 1 in 140 million.
+const CONNECTIONS_PER_ENDPOINT: u16 = 20;
+/// The number of connections to a node port.
+const CONNECTIONS_TO_PORT: u16 = 12;
 /// The number of connections to a Service with many endpoints.
 const CONNECTIONS: u16 = 60;
 
@@ -176,6 +178,14 @@ impl Round<'_> {
         agent.map(|agent| agent.name.clone()).unwrap_or_default()
     }
 
+    /// Returns the agent on the host network of the node with an address.
+    fn host_with(&self, address: IpAddr) -> Option<(usize, Role)> {
+        let has = |member: &Member| {
+            member.agent(Role::Host).is_some_and(|host| host.addresses.contains(&address))
+        };
+        Some((self.members.iter().position(has)?, Role::Host))
+    }
+
     /// Returns how often the Pod agent of a node was created again.
     fn generation(&self, index: usize) -> usize {
         let agent = self.members.get(index).and_then(|member| member.agent(Role::Pod));
@@ -282,39 +292,49 @@ impl Round<'_> {
     /// Host ports and node ports of another node.
     fn to_ports(&self, from: usize, to: usize, probes: &mut Vec<Probe>) {
         let (host, there) = ((from, Role::Host), (to, Role::Host));
-        let of = |names| Expectation::Agent { names, source: None };
+        let agent = |role| self.members.get(to).and_then(|member| member.agent(role));
         for (source, target, family) in self.families(host, there) {
-            let mut push = |path, role, port: u16, transport: Transport, expectation: Expectation| {
-                let at = SocketAddr::new(target, port);
+            let mut push = |path, role, transport: Transport, ask: Ask, what: &str, expectation| {
                 probes.push(Probe {
                     key: self.key(path, from, &self.name(to), &format!("{transport} {family}")),
                     asker: host,
                     target: Some((to, role)),
-                    ask: Ask::Who { to: at, transport, tries: TRIES },
+                    ask,
                     expectation,
-                    tried: tried(Role::Host, source, &format!("{transport} {at}")),
+                    tried: tried(Role::Host, source, what),
                 });
             };
-            if self.members.get(to).is_some_and(|member| member.agent(Role::Peer).is_some()) {
-                let peer: Arc<[String]> = [self.agent_name((to, Role::Peer))].into();
-                push(Path::HostPort, Role::Peer, self.ports.1, Transport::Tcp, of(peer.clone()));
-                push(Path::HostPort, Role::Peer, self.ports.1, Transport::Udp, of(peer));
+            let who = |to, transport| Ask::Who { to, transport, tries: TRIES };
+            // Nodes can have addresses of a family that Pods do not have.
+            if let Some(peer) = agent(Role::Peer).filter(|peer| peer.address_like(target).is_some()) {
+                let peer = Expectation::Agent { names: [peer.name.clone()].into(), source: None };
+                let at = SocketAddr::new(target, self.ports.1);
+                for transport in [Transport::Tcp, Transport::Udp] {
+                    let (ask, what) = (who(at, transport), format!("{transport} {at}"));
+                    push(Path::HostPort, Role::Peer, transport, ask, &what, peer.clone());
+                }
             }
             let has_family =
                 |addresses: &[IpAddr]| addresses.iter().any(|one| one.is_ipv4() == target.is_ipv4());
             if let (addresses, Some(port)) = &self.targets.service
                 && has_family(addresses)
             {
-                push(Path::NodePort, Role::Host, *port, Transport::Tcp, of(self.endpoints.clone()));
+                // `pod-to-service` shows whether each endpoint answers; here it is the way through the other node.
+                let all = self.endpoints.clone();
+                let expectation = Expectation::Endpoints { all, is_complete: false, source: None };
+                let (at, count) = (SocketAddr::new(target, *port), CONNECTIONS_TO_PORT);
+                let (ask, what) = (Ask::Spread { to: at, count }, format!("{count} connections to TCP {at}"));
+                push(Path::NodePort, Role::Host, Transport::Tcp, ask, &what, expectation);
             }
             if let (addresses, Some(port)) = &self.targets.local
                 && has_family(addresses)
-                && self.members.get(to).is_some_and(|member| member.agent(Role::Pod).is_some())
+                && let Some(pod) = agent(Role::Pod)
             {
-                let name = self.agent_name((to, Role::Pod));
-                let expectation =
-                    Expectation::LocalPort { name, all: self.endpoints.clone(), from: host, to };
-                push(Path::NodePortLocal, Role::Pod, *port, Transport::Tcp, expectation);
+                let (name, all) = (pod.name.clone(), self.endpoints.clone());
+                let expectation = Expectation::LocalPort { name, all, from: host, to };
+                let at = SocketAddr::new(target, *port);
+                let ask = who(at, Transport::Tcp);
+                push(Path::NodePortLocal, Role::Pod, Transport::Tcp, ask, &format!("TCP {at}"), expectation);
             }
         }
     }
@@ -412,7 +432,7 @@ impl Round<'_> {
                 probes.push(Probe {
                     key: self.key(Path::ApiServer, from, &at.to_string(), word),
                     asker: (from, role),
-                    target: None,
+                    target: self.host_with(at.ip()),
                     ask: Ask::Connect { to: *at },
                     expectation: Expectation::Success,
                     tried: tried(role, source, &format!("TCP {at}")),
@@ -437,7 +457,7 @@ impl Round<'_> {
                     target: Some((to, Role::Pod)),
                     ask: Ask::Stand { to: at, key },
                     expectation: Expectation::Open,
-                    tried: tried(Role::Pod, source, &format!("TCP {at}, open since the start")),
+                    tried: tried(Role::Pod, source, &format!("TCP {at}, a connection that stays open")),
                 });
             }
         }

@@ -86,6 +86,8 @@ impl Test {
             record_start(&started, role, &members, &mut cells);
             let known = started.agents.keys().chain(&started.declined);
             known.for_each(|index| attendance.add((*index, role)));
+            let late = started.faults.keys().filter(|index| !started.declined.contains(index));
+            late.for_each(|index| attendance.add_late((*index, role)));
             for (index, agent) in started.agents {
                 if let Some(member) = members.get_mut(index) {
                     member.agents.insert(role, agent);

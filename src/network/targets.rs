@@ -10,30 +10,38 @@ use super::objects::Settings;
 use super::round::Targets;
 use crate::kube_api::{Cluster, ClusterError};
 
+/// The port of an API server, if neither the Service nor its endpoints name one.
+const HTTPS: u16 = 443;
+
 /// Returns the targets without names.
 pub(super) async fn targets(cluster: &Cluster, services: &[Value]) -> Result<Targets, ClusterError> {
     let api: Option<Service> = cluster.object(Some("default"), "kubernetes").await?;
-    let slices: Vec<EndpointSlice> =
-        cluster.objects(Some("default"), Some("kubernetes.io/service-name=kubernetes")).await?;
     let spec = api.as_ref().and_then(|api| api.spec.as_ref());
-    let port = spec.and_then(|spec| spec.ports.iter().flatten().next()).map_or(443, |port| port.port);
-    let port = u16::try_from(port).unwrap_or(443);
+    let port = spec.and_then(|spec| spec.ports.iter().flatten().next()).and_then(|port| u16::try_from(port.port).ok());
+    let port = port.unwrap_or(HTTPS);
     let api = spec.into_iter().flat_map(|spec| cluster_ips(spec.cluster_ips.as_deref()));
-    let servers = slices.iter().flat_map(|slice| {
-        let ports = slice.ports.iter().flatten().filter_map(|port| u16::try_from(port.port?).ok());
-        let port = ports.into_iter().next().unwrap_or(port);
-        let addresses = slice.endpoints.iter().flatten().flat_map(|endpoint| endpoint.addresses.iter());
-        addresses.filter_map(move |address| Some(SocketAddr::new(address.parse().ok()?, port)))
-    });
     let [service, local] = [0, 1].map(|place| service_of(services.get(place)));
     Ok(Targets {
         service,
         local,
         api: api.map(|address| SocketAddr::new(address, port)).collect(),
-        api_servers: servers.collect(),
+        api_servers: api_servers(cluster).await?,
         names: Vec::new(),
         name_servers: Vec::new(),
     })
+}
+
+/// Returns the addresses of the API servers: the endpoints of the Service `default/kubernetes`.
+pub(super) async fn api_servers(cluster: &Cluster) -> Result<Vec<SocketAddr>, ClusterError> {
+    let slices: Vec<EndpointSlice> =
+        cluster.objects(Some("default"), Some("kubernetes.io/service-name=kubernetes")).await?;
+    let servers = slices.iter().flat_map(|slice| {
+        let ports = slice.ports.iter().flatten().filter_map(|port| u16::try_from(port.port?).ok());
+        let port = ports.into_iter().next().unwrap_or(HTTPS);
+        let addresses = slice.endpoints.iter().flatten().flat_map(|endpoint| endpoint.addresses.iter());
+        addresses.filter_map(move |address| Some(SocketAddr::new(address.parse().ok()?, port)))
+    });
+    Ok(servers.collect())
 }
 
 /// Returns the ClusterIPs and the node port of a Service.

@@ -155,6 +155,16 @@ async fn faults_of_routes_and_services_are_found() {
         world.nft(node, "delete table inet planted");
     }
 
+    // Through the node port of node-2, only its own endpoint answers.
+    world.nft(
+        1,
+        "add table inet planted; add chain inet planted forward { type filter hook forward priority 0; }; \
+                  add rule inet planted forward iifname eth0 oifname eth0 drop",
+    );
+    let found = world.test("--only pod-to-pod,pod-to-service,node-port,node-port-local");
+    has(&only(&found, &["node-port"]), "node-port node-1 node-2 TCP endpoints", &["connections failed"]);
+    world.nft(1, "delete table inet planted");
+
     world.nodes[0].proxy.pause();
     let found = world.test(QUICK);
     let all = only(&found, &["pod-to-service", "node-to-service", "hairpin", "node-port", "node-port-local"]);

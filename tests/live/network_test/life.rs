@@ -224,7 +224,7 @@ async fn node_that_joins_is_tested() {
 
 #[tokio::test]
 async fn node_that_takes_no_agent_is_not_tested() {
-    let world = World::start(2, PodNetwork::Bridge).await;
+    let mut world = World::start(2, PodNetwork::Bridge).await;
     let free = world.cluster.api.get("/api/v1/nodes/node-2").await["status"]["allocatable"]["cpu"].clone();
     let cores: u64 = free.as_str().unwrap().parse().expect("whole processors");
     let cpu = format!("{}m", cores * 1000 - 15);
@@ -232,9 +232,16 @@ async fn node_that_takes_no_agent_is_not_tested() {
     world.cluster.run_pod("default", "large", json!({"nodeName": "node-2", "containers": [container]})).await;
     // One agent has room, the others have not.
     let run = world.netsurgeon("network test --skip policy-deny,policy-allow");
-    assert_eq!(run.code, 0);
+    assert_eq!(run.code, 3, "no path between nodes could be tested");
+    assert!(run.out.contains("pod-to-pod: not tested: fewer than two nodes have an agent"), "{}", run.out);
     assert!(run.out.contains("OutOfcpu") && run.out.contains("node-2: not tested in 1 round"), "{}", run.out);
     assert!(run.out.contains("every tested path passed"), "{}", run.out);
+
+    // Such a Pod is no endpoint, and so no excuse for kube-proxy on another node.
+    world.nodes[0].proxy.pause();
+    let run = world.netsurgeon("network test --only pod-to-service").expect(3);
+    assert!(run.out.contains("pod-to-service: 1 path failed"), "{}", run.out);
+    world.nodes[0].proxy.resume();
     assert_clean(&world).await;
 }
 
