@@ -122,9 +122,8 @@ pub fn causes(result: &Result) -> Vec<Cause> {
             cells.first().and_then(|(_, cell)| cell.last.as_ref()).map_or("", |last| last.seen.as_str());
         let blocked = isolation((*path, *fault), &pattern, &result.policies, &failed_paths);
         let follows = || unreachable.explain(*path, *fault, &keys).then(unreachable_pods);
-        let (likely, remedy) = blocked
-            .or_else(follows)
-            .unwrap_or_else(|| likely(*path, *fault, &pattern, seen, &failed_paths));
+        let (likely, remedy) =
+            blocked.or_else(follows).unwrap_or_else(|| likely(*path, *fault, &pattern, seen, &failed_paths));
         Cause { path: *path, fault: *fault, pattern, paths: cells.len(), likely, remedy }
     });
     judged.collect()

@@ -29,7 +29,8 @@ impl<'a> UnreachablePods<'a> {
             if is_silent { &mut pairs } else { &mut reached }.insert((from, to, is_ipv6(key)));
         }
         let pairs = &pairs - &reached;
-        let cut_off = nodes.into_iter().filter(|node| reached.iter().all(|(from, ..)| from != node)).collect();
+        let cut_off =
+            nodes.into_iter().filter(|node| reached.iter().all(|(from, ..)| from != node)).collect();
         let both = pairs.into_iter().flat_map(|(from, to, six)| [(from, to, six), (to, from, six)]);
         Self { pairs: both.collect(), cut_off }
     }
@@ -84,7 +85,11 @@ mod tests {
     /// Returns the kinds of paths whose cause is `pod-to-pod`.
     fn explained(paths: &[(Path, &str, &str, Option<FaultClass>)]) -> Vec<Path> {
         let causes = causes(&fixture(paths));
-        causes.iter().filter(|cause| cause.likely.ends_with("see `pod-to-pod`")).map(|cause| cause.path).collect()
+        causes
+            .iter()
+            .filter(|cause| cause.likely.ends_with("see `pod-to-pod`"))
+            .map(|cause| cause.path)
+            .collect()
     }
 
     #[test]
@@ -138,9 +143,15 @@ mod tests {
     #[test]
     fn what_also_fails_elsewhere_or_otherwise_has_its_own_cause() {
         let dead = (Path::PodToPod, "a", "b", SILENT);
-        assert_eq!(explained(&[dead, (Path::Transfer, "a", "b", SILENT), (Path::Transfer, "a", "c", SILENT)]), []);
+        assert_eq!(
+            explained(&[dead, (Path::Transfer, "a", "b", SILENT), (Path::Transfer, "a", "c", SILENT)]),
+            []
+        );
         assert_eq!(explained(&[dead, (Path::FullSize, "a", "b", Some(FaultClass::TooLarge))]), []);
-        assert_eq!(explained(&[dead, (Path::PodToService, "c", "10.96.0.7", Some(FaultClass::Endpoints))]), []);
+        assert_eq!(
+            explained(&[dead, (Path::PodToService, "c", "10.96.0.7", Some(FaultClass::Endpoints))]),
+            []
+        );
         assert_eq!(explained(&[dead, (Path::PodToService, "a", "10.96.0.7", SILENT)]), []);
         assert_eq!(explained(&[dead, (Path::NodeToNode, "a", "b", SILENT)]), []);
     }

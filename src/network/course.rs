@@ -148,7 +148,8 @@ impl Course<'_> {
             let mut present = targets.api.iter().chain(&targets.api_servers);
             matches!(probe.ask, Ask::Connect { to } if present.any(|one| *one == to))
         };
-        let (present, former): (Vec<_>, Vec<_>) = failed.into_iter().partition(|(probe, _)| is_present(probe));
+        let (present, former): (Vec<_>, Vec<_>) =
+            failed.into_iter().partition(|(probe, _)| is_present(probe));
         replies.0.extend(present);
         for (probe, _) in former {
             self.cells.record_untested(probe.key, "the API server has left the cluster");
@@ -251,13 +252,7 @@ impl Course<'_> {
         }
     }
 
-    fn result(
-        mut self,
-        rounds: u32,
-        time: Duration,
-        started: OffsetDateTime,
-        ended_early: bool,
-    ) -> Result {
+    fn result(mut self, rounds: u32, time: Duration, started: OffsetDateTime, ended_early: bool) -> Result {
         let nodes: Vec<String> = self.fleet.members.iter().map(|member| member.node.clone()).collect();
         self.record_missing_pairs(&nodes);
         Result {

@@ -131,25 +131,27 @@ impl Fleet {
 
     /// Returns why a probe that did not pass says nothing about the network.
     fn excuse(&self, probe: &Probe) -> Option<&str> {
+        let absent = self.absent_end(probe);
         let ends = [Some(probe.asker), probe.target];
-        let absent = ends.into_iter().flatten().find_map(|end| self.absent.get(&end));
         let down = || ends.into_iter().flatten().find_map(|(node, _)| self.down.get(&node));
         let lingering = || self.lingering.as_ref().filter(|_| probe.key.path.needs_services());
         absent.or_else(down).or_else(lingering).map(String::as_str)
     }
 
+    /// Returns why an agent is absent that a probe needs. An API server answers without the agent on its node.
+    fn absent_end(&self, probe: &Probe) -> Option<&String> {
+        let target = probe.target.filter(|_| probe.key.path != Path::ApiServer);
+        [Some(probe.asker), target].into_iter().flatten().find_map(|end| self.absent.get(&end))
+    }
+
     /// Records the probes from and to absent agents as not tested, and returns the others.
     pub(super) fn without_absent(&self, mut probes: Vec<Probe>, cells: &mut Cells) -> Vec<Probe> {
-        let is_absent = |probe: &Probe| {
-            let ends = [Some(probe.asker), probe.target];
-            ends.into_iter().flatten().find_map(|end| self.absent.get(&end))
-        };
         for probe in &probes {
-            if let Some(reason) = is_absent(probe) {
+            if let Some(reason) = self.absent_end(probe) {
                 cells.record_untested(probe.key.clone(), reason);
             }
         }
-        probes.retain(|probe| is_absent(probe).is_none());
+        probes.retain(|probe| self.absent_end(probe).is_none());
         probes
     }
 

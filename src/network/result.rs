@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::cell::{Cell, CellKey, Verdict};
 use super::isolation::ForeignPolicy;
 #[cfg(test)]
-use super::{Path, cell::{FaultClass, Observation}};
+use super::{
+    Path,
+    cell::{FaultClass, Observation},
+};
 
 /// The result of a test.
 #[derive(Debug, Clone, Serialize, Deserialize)]

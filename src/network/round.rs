@@ -42,7 +42,7 @@ pub(super) struct Probe {
     pub(super) key: CellKey,
     /// The node and the role of the agent that asks.
     pub(super) asker: (usize, Role),
-    /// The agent that must be there, if the probe asks a certain one.
+    /// The agent that must be there, if the probe asks a certain one; for an API server, that of its node.
     pub(super) target: Option<(usize, Role)>,
     pub(super) ask: Ask,
     pub(super) expectation: Expectation,
@@ -180,9 +180,8 @@ impl Round<'_> {
 
     /// Returns the agent on the host network of the node with an address.
     fn host_with(&self, address: IpAddr) -> Option<(usize, Role)> {
-        let has = |member: &Member| {
-            member.agent(Role::Host).is_some_and(|host| host.addresses.contains(&address))
-        };
+        let has =
+            |member: &Member| member.agent(Role::Host).is_some_and(|host| host.addresses.contains(&address));
         Some((self.members.iter().position(has)?, Role::Host))
     }
 

@@ -17,7 +17,9 @@ const HTTPS: u16 = 443;
 pub(super) async fn targets(cluster: &Cluster, services: &[Value]) -> Result<Targets, ClusterError> {
     let api: Option<Service> = cluster.object(Some("default"), "kubernetes").await?;
     let spec = api.as_ref().and_then(|api| api.spec.as_ref());
-    let port = spec.and_then(|spec| spec.ports.iter().flatten().next()).and_then(|port| u16::try_from(port.port).ok());
+    let port = spec
+        .and_then(|spec| spec.ports.iter().flatten().next())
+        .and_then(|port| u16::try_from(port.port).ok());
     let port = port.unwrap_or(HTTPS);
     let api = spec.into_iter().flat_map(|spec| cluster_ips(spec.cluster_ips.as_deref()));
     let [service, local] = [0, 1].map(|place| service_of(services.get(place)));
