@@ -46,6 +46,8 @@ pub struct Newcomer {
     pub replaces_kube_proxy: bool,
     /// Whether its agent renames the configurations of other plug-ins (`cni-exclusive` of Cilium).
     pub is_exclusive: bool,
+    /// Whether its operator deletes Pods of cluster DNS that are not on its network (`unmanaged-pod-watcher-interval` of Cilium).
+    pub deletes_unmanaged: bool,
     /// Number of objects in the manifests.
     pub objects: usize,
 }
@@ -105,6 +107,7 @@ pub fn recognise(objects: &[Value]) -> Result<Newcomer, NewcomerError> {
         containers: specs.iter().flat_map(|spec| &spec.containers).map(|one| one.name.clone()).collect(),
         replaces_kube_proxy: replaces_kube_proxy(plugin, daemon_set, &entries),
         is_exclusive: plugin == "Cilium" && entry(&entries, "cni-exclusive") != Some("false"),
+        deletes_unmanaged: plugin == "Cilium" && deletes_unmanaged(&entries),
         objects: objects.len(),
     })
 }
@@ -304,6 +307,12 @@ fn replaces_kube_proxy(plugin: &str, daemon_set: &DaemonSet, entries: &[Entry<'_
         }
         _ => false,
     }
+}
+
+/// Returns whether Cilium's operator watches for Pods of cluster DNS without a CiliumEndpoint. The default interval is 15 s; the chart
+/// writes 0 for `operator.unmanagedPodWatcher.restart=false`.
+fn deletes_unmanaged(entries: &[Entry<'_>]) -> bool {
+    !entry(entries, "unmanaged-pod-watcher-interval").is_some_and(|interval| matches!(interval.trim(), "0" | "0s"))
 }
 
 /// Returns the ports of the plug-in that its manifests need not declare.

@@ -62,3 +62,15 @@ fn settings_of_cilium_are_read() {
     assert_eq!((found.ranges.len(), found.mtus.len()), (1, 1));
     assert_eq!((found.chain, found.conf.as_deref()), (None, Some("05-cilium.conflist")));
 }
+
+#[test]
+fn operator_of_cilium_watches_unmanaged_pods_by_default() {
+    let of = |data: Value| {
+        let map = json!({"kind": "ConfigMap", "metadata": {"name": "cilium-config"}, "data": data});
+        recognise(&[daemon_set("cilium-agent", "cilium"), map]).unwrap().deletes_unmanaged
+    };
+    let with = |interval: &str| of(json!({"unmanaged-pod-watcher-interval": interval}));
+    assert!(of(json!({})) && with("15") && with("15s"));
+    assert!(!with("0") && !with("0s"));
+    assert!(!recognise(&manifests("10.100.0.0/16")).unwrap().deletes_unmanaged);
+}

@@ -40,6 +40,11 @@ pub const RULES: &[Rule] = &[
         judge: conf_exclusive,
     },
     Rule {
+        name: "unmanaged-pods",
+        why: "on nodes of the old network, Pods of cluster DNS are deleted again and again, as soon as the operator runs",
+        judge: unmanaged_pods,
+    },
+    Rule {
         name: "tolerations",
         why: "a node without a network is not ready, and an agent that does not tolerate this cannot start there",
         judge: tolerations,
@@ -158,6 +163,15 @@ fn conf_exclusive(input: &Input<'_>) -> Option<Observation> {
         Observation::accept(
             "`cni-exclusive` is on: the agent renames other configurations to `*.cilium_bak`",
             "set `cni.exclusive=false` in its Helm chart until the change is complete",
+        )
+    })
+}
+
+fn unmanaged_pods(input: &Input<'_>) -> Option<Observation> {
+    input.new.deletes_unmanaged.then(|| {
+        Observation::blocks(
+            "cilium-operator deletes Pods of cluster DNS that have no CiliumEndpoint (`unmanaged-pod-watcher-interval`)",
+            "set `operator.unmanagedPodWatcher.restart=false` in its Helm chart until the last node has changed",
         )
     })
 }

@@ -86,6 +86,7 @@ fn new_agent_must_not_start_on_nodes_of_the_old_network() {
         (cilium["conf-exclusive"].effect, cilium["node-selector"].effect),
         (Effect::Accept, Effect::Blocks)
     );
+    assert_eq!(cilium["unmanaged-pods"].effect, Effect::Blocks);
 }
 
 #[test]
