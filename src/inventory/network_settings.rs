@@ -43,6 +43,8 @@ pub struct NetworkSettings {
     pub mtus: Vec<(String, u64)>,
     /// CNIs and the UDP ports of their tunnels.
     pub tunnels: Vec<(&'static str, u16)>,
+    /// Whether Cilium is set to give its Pods addresses of the ranges of Nodes.
+    pub has_node_ranges: bool,
 }
 
 /// Objects that contain settings.
@@ -183,8 +185,15 @@ impl NetworkSettings {
 
     fn cilium<'d>(&mut self, at: &str, told: impl Fn(&str) -> &'d str) {
         self.mtu(&format!("`mtu` of {at}"), parsed(told("mtu")));
-        for family in ["ipv4", "ipv6"] {
-            self.pool(at, told(&format!("cluster-pool-{family}-cidr")));
+        self.has_node_ranges = told("ipam") == "kubernetes";
+        if !self.has_node_ranges {
+            for family in ["ipv4", "ipv6"] {
+                self.pool(at, told(&format!("cluster-pool-{family}-cidr")));
+            }
+            // For example, `default=ipv4-cidrs:10.10.0.0/16;ipv4-mask-size:24`.
+            for word in told("auto-create-cilium-pod-ip-pools").split([';', ',', ' ', '\n']) {
+                self.pool(at, word.rsplit_once("cidrs:").map_or(word, |(_, range)| range));
+            }
         }
         let is_off = told("routing-mode") == "native" || told("tunnel") == "disabled";
         // Before Cilium 1.14, the entry `tunnel` contains the protocol.
@@ -352,6 +361,11 @@ mod tests {
         let found = of(json!({"cluster-pool-ipv4-cidr": "10.0.0.0/9 10.192.0.0/10", "mtu": "0"}));
         assert_eq!(found.pools.len(), 2);
         assert_eq!((found.mtus.len(), found.tunnels.as_slice()), (0, [("Cilium", 8472)].as_slice()));
+        let by_node = of(json!({"ipam": "kubernetes", "cluster-pool-ipv4-cidr": "10.0.0.0/9"}));
+        assert!(by_node.has_node_ranges && by_node.pools.is_empty() && !found.has_node_ranges);
+        let several = json!({"ipam": "multi-pool", "auto-create-cilium-pod-ip-pools": "default=ipv4-cidrs:10.10.0.0/16,10.11.0.0/16;ipv4-mask-size:24;ipv6-cidrs:fd00::/104\n"});
+        let several: Vec<String> = of(several).pools.iter().map(|(_, range)| range.to_string()).collect();
+        assert_eq!(several, ["10.10.0.0/16", "10.11.0.0/16", "fd00::/104"]);
         assert_eq!(of(json!({"tunnel-protocol": "geneve"})).tunnels, [("Cilium", 6081)]);
         assert_eq!(of(json!({"tunnel": "geneve"})).tunnels, [("Cilium", 6081)]);
         assert_eq!(of(json!({"tunnel-port": "8473"})).tunnels, [("Cilium", 8473)]);

@@ -168,6 +168,7 @@ pub fn finding_names() -> impl Iterator<Item = &'static str> {
 
 /// Makes the plan.
 pub fn plan(view: &ClusterView, new: &Newcomer, options: &PlanOptions<'_>) -> Plan {
+    let new = &new.with_kubeadm(&view.kubeadm_ranges);
     let old = Present::of(view, new.plugin);
     let overlap = overlap(view, new, &old);
     let proposed = strategy::propose(&view.nodes, !overlap.is_empty());
@@ -228,9 +229,8 @@ fn findings(input: &Input<'_>, accepted: &BTreeSet<String>) -> Vec<Finding> {
 /// too.
 fn overlap(view: &ClusterView, new: &Newcomer, old: &Present<'_>) -> Vec<String> {
     let of_nodes = node_ranges(&view.nodes);
-    let uses_nodes = new.traits().is_some_and(|traits| traits.uses_node_ranges);
     let mut ranges: UsedRanges = new.ranges.clone();
-    if uses_nodes && ranges.is_empty() {
+    if new.uses_node_ranges && ranges.is_empty() {
         ranges.extend(of_nodes.first().map(|(_, range)| ("of a Node".to_string(), *range)));
     }
     let mut found = Vec::new();
@@ -297,7 +297,7 @@ impl NewcomerOutput {
             daemon_set: new.subject(),
             update_strategy: new.update_strategy().to_string(),
             ranges: shown(&new.ranges),
-            uses_node_ranges: new.traits().is_some_and(|traits| traits.uses_node_ranges),
+            uses_node_ranges: new.uses_node_ranges,
             mtus: new.mtus.iter().map(|(_, mtu)| *mtu).collect(),
             tunnel_ports: new.tunnels.clone(),
             conf: new.conf.clone(),

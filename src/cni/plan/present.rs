@@ -23,6 +23,8 @@ pub struct Present<'v> {
     pub daemon_sets: Vec<&'v DaemonSet>,
     /// What installed the DaemonSets.
     pub installers: BTreeSet<Installer>,
+    /// Whether the Pods of each node have addresses of `spec.podCIDRs` of its Node.
+    pub uses_node_ranges: bool,
     /// Ranges for Pods, each with its source.
     pub ranges: UsedRanges,
     /// Agents of the new plug-in that are already in the cluster.
@@ -42,11 +44,14 @@ impl<'v> Present<'v> {
         }
         let newcomers = view.daemon_sets.iter().filter(|one| agent(one).is_some_and(|(name, _)| name == to));
         let newcomers = if is_same { Vec::new() } else { newcomers.map(subject).collect() };
+        let uses_node_ranges = view.settings.has_node_ranges
+            || plugins.iter().filter_map(|name| traits_of(name)).any(|one| one.uses_node_ranges);
         let daemon_sets: Vec<&DaemonSet> = found.iter().map(|(.., one)| *one).collect();
         Self {
             images: found.iter().map(|(_, image, _)| *image).collect(),
             installers: daemon_sets.iter().filter_map(|one| Installer::of(*one)).collect(),
-            ranges: ranges(view, &plugins),
+            ranges: ranges(view, uses_node_ranges),
+            uses_node_ranges,
             plugins,
             daemon_sets,
             newcomers,
@@ -74,11 +79,10 @@ impl<'v> Present<'v> {
 
 /// Returns the ranges of the plug-ins: those in their settings, those of the Nodes, and that of the controller manager. A plug-in with
 /// ranges of its own does not use the others.
-fn ranges(view: &ClusterView, plugins: &BTreeSet<&'static str>) -> UsedRanges {
+fn ranges(view: &ClusterView, uses_nodes: bool) -> UsedRanges {
     let mut found: UsedRanges = Vec::new();
     let of_pools = view.settings.pools.iter();
     found.extend(of_pools.map(|(at, range)| (at.trim_start_matches("Pods: ").to_string(), *range)));
-    let uses_nodes = plugins.iter().filter_map(|name| traits_of(name)).any(|one| one.uses_node_ranges);
     if found.is_empty() || uses_nodes {
         let of_pods = view.ranges.iter().filter(|(at, _)| at.starts_with("Pods: "));
         found.extend(of_pods.map(|(at, range)| (at.trim_start_matches("Pods: ").to_string(), *range)));

@@ -10,10 +10,13 @@ use super::plugin_traits::{PluginTraits, traits_of};
 use crate::inventory::network_plugins::{NetworkPlugin, PLUGINS, VXLAN, agent};
 use crate::inventory::network_settings::{self, NetworkSettings, Sources, UsedRanges};
 use crate::inventory::{list, text};
+use crate::ip::ServiceCidr;
 use crate::kube_api::accessors::subject;
 
 /// Range of Calico if none is configured (`node/pkg/lifecycle/startup/startup.go`).
 const RANGE_OF_CALICO: &str = "192.168.0.0/16";
+/// Source of this range.
+const DEFAULT_OF_CALICO: &str = "Calico's default";
 /// Environment variables of agents with a range for Pods. `network_settings` reads those that are also valid in a running cluster.
 const RANGE_VARIABLES: [&str; 3] = ["CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR", "POD_SUBNET"];
 /// The folder of CNI configurations, on hosts and in containers that mount it.
@@ -21,6 +24,7 @@ const CONF_FOLDER: &str = "net.d/";
 
 /// A network plug-in, as its manifests describe it.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "the settings do not depend on each other")]
 pub struct Newcomer {
     /// Its name.
     pub plugin: &'static str,
@@ -42,6 +46,8 @@ pub struct Newcomer {
     pub host_ports: BTreeSet<(u16, String)>,
     /// Names of the containers in its Pods.
     pub containers: BTreeSet<String>,
+    /// Whether each node's Pods have addresses of `spec.podCIDRs` of its Node.
+    pub uses_node_ranges: bool,
     /// Whether it replaces kube-proxy.
     pub replaces_kube_proxy: bool,
     /// Whether its agent renames the configurations of other plug-ins (`cni-exclusive` of Cilium).
@@ -105,6 +111,8 @@ pub fn recognise(objects: &[Value]) -> Result<Newcomer, NewcomerError> {
         chain: chain(&entries),
         host_ports: specs.iter().flat_map(host_ports).collect(),
         containers: specs.iter().flat_map(|spec| &spec.containers).map(|one| one.name.clone()).collect(),
+        uses_node_ranges: settings.has_node_ranges
+            || traits_of(plugin).is_some_and(|traits| traits.uses_node_ranges),
         replaces_kube_proxy: replaces_kube_proxy(plugin, daemon_set, &entries),
         is_exclusive: plugin == "Cilium" && entry(&entries, "cni-exclusive") != Some("false"),
         deletes_unmanaged: plugin == "Cilium" && deletes_unmanaged(&entries),
@@ -116,6 +124,17 @@ impl Newcomer {
     /// Returns what is known of the plug-in.
     pub fn traits(&self) -> Option<&'static PluginTraits> {
         traits_of(self.plugin)
+    }
+
+    /// Returns the plug-in as it is in a cluster with these ranges in kubeadm's configuration: calico-node prefers them to its default.
+    pub fn with_kubeadm(&self, ranges: &[ServiceCidr]) -> Self {
+        let mut new = self.clone();
+        let has_default = new.ranges.iter().any(|(at, _)| at == DEFAULT_OF_CALICO);
+        if has_default && ranges.iter().any(|range| range.network().is_ipv4()) {
+            let told = ranges.iter().map(|range| ("`podSubnet` of kubeadm-config".to_string(), *range));
+            new.ranges = told.collect();
+        }
+        new
     }
 
     /// Returns the Pod spec of its agents.
@@ -206,7 +225,7 @@ fn ranges(
     found.extend(pools.map(|range| ("Installation".to_string(), range)));
     let has_no_pool = variables(daemon_set).any(|pair| pair == ("NO_DEFAULT_POOLS", "true"));
     if plugin == "Calico" && found.is_empty() && !has_no_pool {
-        found.extend(RANGE_OF_CALICO.parse().ok().map(|range| ("Calico's default".to_string(), range)));
+        found.extend(RANGE_OF_CALICO.parse().ok().map(|range| (DEFAULT_OF_CALICO.to_string(), range)));
     }
     found.sort_by_key(|(_, range)| *range);
     found.dedup_by_key(|(_, range)| *range);

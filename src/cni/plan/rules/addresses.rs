@@ -63,10 +63,7 @@ fn shared_range(input: &Input<'_>) -> Option<Observation> {
     }
     let seen = first_few(input.overlap);
     let new = input.new.plugin;
-    let of_nodes = |uses: Option<bool>| uses == Some(true);
-    let both_by_node = of_nodes(input.new.traits().map(|traits| traits.uses_node_ranges))
-        && of_nodes(input.old.traits().next().map(|traits| traits.uses_node_ranges));
-    if both_by_node {
+    if input.new.uses_node_ranges && input.old.uses_node_ranges {
         return Some(Observation::accept(
             format!("{seen}; both CNIs use the range of each Node, so each node keeps its addresses"),
             "accept this only if every Pod of a node is recreated while the node is drained; routes of the old network must be removed \
@@ -101,13 +98,12 @@ fn range_conflict(input: &Input<'_>) -> Option<Observation> {
 }
 
 fn node_ranges(input: &Input<'_>) -> Option<Observation> {
-    let traits = input.new.traits()?;
     let of_nodes = input.view.ranges.iter().filter(|(at, _)| at.starts_with("Pods: "));
     let of_nodes: Vec<ServiceCidr> = of_nodes.map(|(_, range)| *range).collect();
     let has_ranges = input.view.nodes.iter().any(|node| {
         node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_ref()).is_some_and(|ranges| !ranges.is_empty())
     });
-    if traits.uses_node_ranges && !has_ranges {
+    if input.new.uses_node_ranges && !has_ranges {
         return Some(Observation::blocks(
             format!("{} needs a range of each Node, and the Nodes have none", input.new.plugin),
             "set `--allocate-node-cidrs` and `--cluster-cidr` of the controller manager, and check that every Node gets `spec.podCIDR`",
@@ -129,7 +125,7 @@ fn node_ranges(input: &Input<'_>) -> Option<Observation> {
         told(&of_nodes),
         first_few(&outside)
     );
-    Some(if traits.uses_node_ranges {
+    Some(if input.new.uses_node_ranges {
         Observation::blocks(
             seen,
             format!(
@@ -186,8 +182,7 @@ fn kube_proxy_range(input: &Input<'_>) -> Option<Observation> {
             })
         }
         "NodeCIDR" => {
-            let is_by_node = input.new.traits().is_some_and(|traits| traits.uses_node_ranges);
-            (!is_by_node).then(|| {
+            (!input.new.uses_node_ranges).then(|| {
                 Observation::accept(
                     format!("kube-proxy detects local traffic by `spec.podCIDR` of the Node, which {} does not use", input.new.plugin),
                     format!("set `detectLocalMode: ClusterCIDR` with the new range, {restart}"),

@@ -67,6 +67,30 @@ fn ranges_are_compared() {
 }
 
 #[test]
+fn ranges_come_from_kubeadm_and_from_nodes() {
+    let mut calico = manifests("10.244.0.0/16");
+    calico[0]["spec"]["template"]["spec"]["containers"][0]["env"] = json!([]);
+    let view = changed(|view| view.kubeadm_ranges = vec!["10.244.0.0/16".parse().unwrap()]);
+    let plan = made(&view, &calico, None);
+    assert_eq!(plan.to.ranges[0].source, "`podSubnet` of kubeadm-config");
+    assert!(plan.findings.iter().any(|one| one.name == "shared-range"), "{plan:?}");
+    assert!(!effects(&view).contains_key("shared-range"), "the manifests have another range");
+    let cilium = |ipam: &str| {
+        let data = json!({"ipam": ipam, "kube-proxy-replacement": "false", "cluster-pool-ipv4-cidr": "10.7.0.0/16"});
+        let config = json!({"kind": "ConfigMap", "metadata": {"name": "cilium-config"}, "data": data});
+        [daemon_set("cilium-agent", "cilium"), config]
+    };
+    let mut view = changed(|view| view.detector = Some(LocalDetector::new("NodeCIDR", "", ["", ""])));
+    let found = findings(&view, &cilium("kubernetes"));
+    assert!(found["shared-range"].observed.contains("each node keeps"), "{found:?}");
+    assert!(!found.contains_key("kube-proxy-range"), "Cilium uses `spec.podCIDR` then");
+    let found = findings(&view, &cilium("cluster-pool"));
+    assert!(!found.contains_key("shared-range") && found.contains_key("kube-proxy-range"));
+    view.nodes.iter_mut().for_each(|node| node.spec.as_mut().unwrap().pod_cidrs = None);
+    assert_eq!(findings(&view, &cilium("kubernetes"))["node-ranges"].effect, Effect::Blocks);
+}
+
+#[test]
 fn new_agent_must_not_start_on_nodes_of_the_old_network() {
     let view = changed(|_| {});
     let mut objects = manifests("10.100.0.0/16");
