@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::network_plugins::{GENEVE, NetworkPlugin, PLUGINS, VXLAN, VXLAN_OF_LINUX, agent, wanted};
 use super::{list, text};
 use crate::ip::ServiceCidr;
-use crate::kube_api::accessors::{annotation, containers, name};
+use crate::kube_api::accessors::{annotation, containers, name, words};
 use crate::wire::yaml::Yaml;
 
 /// The default range of Weave Net (`prog/weave-kube/launch.sh`, v2.8.1).
@@ -45,6 +45,8 @@ pub struct NetworkSettings {
     pub tunnels: Vec<(&'static str, u16)>,
     /// Whether Cilium is set to give its Pods addresses of the ranges of Nodes.
     pub has_node_ranges: bool,
+    /// CNIs that route Services in place of kube-proxy.
+    pub service_proxies: BTreeSet<&'static str>,
 }
 
 /// Objects that contain settings.
@@ -134,12 +136,18 @@ impl NetworkSettings {
                     let port = object.pointer("/spec/vxlanPort").and_then(Value::as_u64);
                     calicos.port = port.and_then(|port| u16::try_from(port).ok());
                 }
+                if object.pointer("/spec/bpfEnabled") == Some(&Value::Bool(true)) {
+                    self.service_proxies.insert("Calico");
+                }
                 for name in ["vxlanMTU", "vxlanMTUV6", "ipipMTU", "wireguardMTU", "wireguardMTUV6"] {
                     let mtu = object.pointer(&format!("/spec/{name}"));
                     self.mtu(&of(&format!("`{name}` of FelixConfiguration"), object), mtu.and_then(number));
                 }
             }
             "Installation" => {
+                if text(object, "/spec/calicoNetwork/linuxDataplane") == "BPF" {
+                    self.service_proxies.insert("Calico");
+                }
                 let mtu = object.pointer("/spec/calicoNetwork/mtu");
                 self.mtu(&of("Installation", object), mtu.and_then(number));
             }
@@ -185,6 +193,9 @@ impl NetworkSettings {
 
     fn cilium<'d>(&mut self, at: &str, told: impl Fn(&str) -> &'d str) {
         self.mtu(&format!("`mtu` of {at}"), parsed(told("mtu")));
+        if matches!(told("kube-proxy-replacement"), "true" | "strict") {
+            self.service_proxies.insert("Cilium");
+        }
         self.has_node_ranges = told("ipam") == "kubernetes";
         if !self.has_node_ranges {
             for family in ["ipv4", "ipv6"] {
@@ -246,6 +257,14 @@ impl NetworkSettings {
                     let range = Some(told("IPALLOC_RANGE")).filter(|range| !range.is_empty());
                     self.pool("`IPALLOC_RANGE` of Weave Net", range.unwrap_or(RANGE_OF_WEAVE));
                     self.mtu("`WEAVE_MTU` of Weave Net", parsed(told("WEAVE_MTU")));
+                }
+                "calico-node" if self.running.contains("Calico") && told("FELIX_BPFENABLED") == "true" => {
+                    self.service_proxies.insert("Calico");
+                }
+                // It routes Services by default (`pkg/options/options.go`).
+                "kube-router" if self.running.contains("kube-router") => {
+                    let is_off = words(container).any(|word| word == "--run-service-proxy=false");
+                    self.service_proxies.extend((!is_off).then_some("kube-router"));
                 }
                 "aws-node" if self.running.contains("Amazon VPC CNI") => {
                     let mtu = parsed(told("AWS_VPC_ENI_MTU")).filter(|mtu| *mtu != MTU_OF_AMAZON);
@@ -406,6 +425,23 @@ mod tests {
         let installation = json!({"metadata": {"name": "default"}, "spec": {"calicoNetwork": {"mtu": 1430}}});
         let found = with("calico-node", &sources(&[("Installation", installation)]));
         assert_eq!(found.mtus, [("Installation `default`".to_string(), 1430)]);
+    }
+
+    #[test]
+    fn plug_ins_that_route_services_are_found() {
+        let of = |found: NetworkSettings| found.service_proxies.into_iter().collect::<Vec<_>>();
+        let cilium =
+            |on: &str| of(with("cilium-agent", &config_map("cilium-config", &json!({"kube-proxy-replacement": on}))));
+        assert_eq!((cilium("true"), cilium("false")), (vec!["Cilium"], vec![]));
+        let felix = json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}});
+        assert_eq!(of(with("calico-node", &sources(&[("FelixConfiguration", felix)]))), ["Calico"]);
+        assert!(of(with("calico-node", &Sources::default())).is_empty());
+        let router = |flag: &str| {
+            let container = json!([{"name": "kube-router", "args": [flag]}]);
+            of(read(&Sources::default(), &[running_all(&container)], &[], None))
+        };
+        assert_eq!(router("--run-router=true"), ["kube-router"]);
+        assert!(router("--run-service-proxy=false").is_empty());
     }
 
     #[test]

@@ -71,6 +71,12 @@ impl<'v> Present<'v> {
         self.plugins.iter().filter_map(|name| traits_of(name))
     }
 
+    /// Returns the plug-ins that route Services, if no kube-proxy does.
+    pub fn service_proxies(view: &ClusterView) -> Vec<&'static str> {
+        let is_alone = view.detector.is_none();
+        view.settings.service_proxies.iter().copied().filter(|_| is_alone).collect()
+    }
+
     /// Returns the namespaces and names of the DaemonSets.
     pub fn subjects(&self) -> Vec<String> {
         self.daemon_sets.iter().map(|one| subject(*one)).collect()

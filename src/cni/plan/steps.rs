@@ -175,15 +175,25 @@ fn in_place(
         "conf",
         format!("remove the configuration that cannot run; `{conf}` must be the first in `/etc/cni/net.d`"),
     ));
-    if input.view.detector.is_some() && !new.replaces_kube_proxy {
-        steps.push(step("kube-proxy", "restart kube-proxy of the node, if its configuration changed"));
-    }
+    steps.extend(kube_proxy_step(input));
     steps.push(step(
         "test",
         "`netsurgeon network test --image IMAGE --baseline before.json`: no failure that the baseline does not have",
     ));
     steps.push(step("uncordon", format!("`kubectl uncordon {node}`")));
     steps
+}
+
+fn kube_proxy_step(input: &Input<'_>) -> Option<Step> {
+    input.view.detector.as_ref()?;
+    let action = if input.new.replaces_kube_proxy {
+        "exclude the node from kube-proxy with a label, wait until its Pod is gone, and run `kube-proxy --cleanup` on the node"
+    } else if input.view.settings.service_proxies.is_empty() {
+        "restart kube-proxy of the node, if its configuration changed"
+    } else {
+        "label the node for kube-proxy, and wait until its Pod is ready: the old CNI routes no Services here any more"
+    };
+    Some(step("kube-proxy", action))
 }
 
 fn roll(node: &str, role: Role, drain: &Drain) -> Vec<Step> {
@@ -239,7 +249,13 @@ pub fn before(input: &Input<'_>, findings: &[Finding], manifests: &Path) -> Vec<
     if has("pod-webhooks") {
         steps.push(step("webhooks", "narrow the webhooks on the Pod network, and record their selectors"));
     }
-    if has("kube-proxy-range") {
+    if has("kube-proxy-replaced") {
+        steps.push(step(
+            "kube-proxy",
+            "set `updateStrategy: OnDelete` of the DaemonSet of kube-proxy, then let it leave out nodes with a label, by required node affinity",
+        ));
+    }
+    if has("kube-proxy-range") && input.view.detector.is_some() {
         steps
             .push(step("kube-proxy", "change the local detector of kube-proxy (finding `kube-proxy-range`)"));
     }
@@ -273,7 +289,7 @@ pub fn after(input: &Input<'_>, findings: &[Finding]) -> Vec<Step> {
             "check that no Node is cordoned or has a taint or label of the change, or the condition `NetworkUnavailable`",
         ),
     ];
-    if has("kube-proxy-range") {
+    if has("kube-proxy-range") && input.view.detector.is_some() {
         steps.push(step(
             "kube-proxy",
             "set the local detector of kube-proxy to the new range, and restart it node by node",

@@ -113,7 +113,7 @@ pub fn recognise(objects: &[Value]) -> Result<Newcomer, NewcomerError> {
         containers: specs.iter().flat_map(|spec| &spec.containers).map(|one| one.name.clone()).collect(),
         uses_node_ranges: settings.has_node_ranges
             || traits_of(plugin).is_some_and(|traits| traits.uses_node_ranges),
-        replaces_kube_proxy: replaces_kube_proxy(plugin, daemon_set, &entries),
+        replaces_kube_proxy: !settings.service_proxies.is_empty(),
         is_exclusive: plugin == "Cilium" && entry(&entries, "cni-exclusive") != Some("false"),
         deletes_unmanaged: plugin == "Cilium" && deletes_unmanaged(&entries),
         objects: objects.len(),
@@ -314,18 +314,6 @@ fn host_ports(spec: &PodSpec) -> Vec<(u16, String)> {
         Some((port, one.protocol.clone().unwrap_or_else(|| "TCP".to_string())))
     });
     found.collect()
-}
-
-fn replaces_kube_proxy(plugin: &str, daemon_set: &DaemonSet, entries: &[Entry<'_>]) -> bool {
-    match plugin {
-        "Cilium" => matches!(entry(entries, "kube-proxy-replacement"), Some("true" | "strict")),
-        "Calico" => variables(daemon_set).any(|pair| pair == ("FELIX_BPFENABLED", "true")),
-        "kube-router" => {
-            let mut words = all_containers(daemon_set).flat_map(|one| one.args.iter().flatten());
-            words.any(|word| word == "--run-service-proxy=true")
-        }
-        _ => false,
-    }
 }
 
 /// Returns whether Cilium's operator watches for Pods of cluster DNS without a CiliumEndpoint. The default interval is 15 s; the chart

@@ -2,7 +2,7 @@
 
 use super::{Input, Observation, Rule};
 use crate::cni::plan::newcomer::known_ports;
-use crate::cni::plan::present::links_of;
+use crate::cni::plan::present::{Present, links_of};
 use crate::cni::plan::strategy::Strategy;
 use crate::inventory::used_ranges::{conflicts, used_addresses};
 use crate::ip::ServiceCidr;
@@ -29,6 +29,11 @@ pub const RULES: &[Rule] = &[
         name: "kube-proxy-range",
         why: "kube-proxy masquerades traffic that it does not detect as local: servers see addresses of nodes, and NetworkPolicies fail",
         judge: kube_proxy_range,
+    },
+    Rule {
+        name: "kube-proxy-missing",
+        why: "on a changed node nothing routes Services: its Pods reach neither DNS nor the API server",
+        judge: kube_proxy_missing,
     },
     Rule {
         name: "kube-proxy-replaced",
@@ -149,7 +154,7 @@ fn told(ranges: &[ServiceCidr]) -> String {
 }
 
 fn kube_proxy_range(input: &Input<'_>) -> Option<Observation> {
-    if input.new.replaces_kube_proxy {
+    if input.new.replaces_kube_proxy || kube_proxy_missing(input).is_some() {
         return None;
     }
     let Some(detector) = &input.view.detector else {
@@ -203,11 +208,26 @@ fn kube_proxy_range(input: &Input<'_>) -> Option<Observation> {
     }
 }
 
+fn kube_proxy_missing(input: &Input<'_>) -> Option<Observation> {
+    let old = Present::service_proxies(input.view);
+    let new = input.new.plugin;
+    (!old.is_empty() && !input.new.replaces_kube_proxy).then(|| {
+        Observation::blocks(
+            format!("{} routes Services, and no kube-proxy was found; {new} does not route them", old.join(" and ")),
+            format!(
+                "start kube-proxy on each changed node: create its DaemonSet with a node selector for a label that each node gets in its \
+                 turn, and its ConfigMap `kube-system/kube-proxy`; or let {new} route Services, if it can"
+            ),
+        )
+    })
+}
+
 fn kube_proxy_replaced(input: &Input<'_>) -> Option<Observation> {
     (input.new.replaces_kube_proxy && input.view.detector.is_some()).then(|| {
         Observation::accept(
             format!("{} replaces kube-proxy, which runs on the nodes", input.new.plugin),
-            "remove kube-proxy from each node in its turn, and run `kube-proxy --cleanup` there after the new agent routes Services",
+            "the steps remove kube-proxy from each node in its turn, and its rules after the new agent routes Services; they need a \
+             node affinity in its DaemonSet",
         )
     })
 }

@@ -198,6 +198,33 @@ fn kube_proxy_must_know_the_new_range() {
 }
 
 #[test]
+fn services_need_a_proxy_on_every_node() {
+    let cleanup = |view: &ClusterView, objects: &[Value]| {
+        let plan = made(view, objects, None);
+        let told = plan.nodes[0].steps.iter().find(|step| step.name == "kube-proxy");
+        (plan.before.iter().any(|step| step.name == "kube-proxy"), told.map(|step| step.action.clone()))
+    };
+    let mut view = changed(|view| {
+        view.detector = None;
+        view.settings.service_proxies.insert("Cilium");
+    });
+    let found = findings(&view, &manifests("10.100.0.0/16"));
+    assert_eq!(found["kube-proxy-missing"].effect, Effect::Blocks);
+    assert!(found["kube-proxy-missing"].observed.starts_with("Cilium routes Services"), "{found:?}");
+    assert!(!found.contains_key("kube-proxy-range"));
+    assert_eq!(cleanup(&view, &manifests("10.100.0.0/16")), (false, None));
+    let data = json!({"kube-proxy-replacement": "true"});
+    let config = json!({"kind": "ConfigMap", "metadata": {"name": "cilium-config"}, "data": data});
+    let cilium = [daemon_set("cilium-agent", "cilium"), config];
+    assert!(!findings(&view, &cilium).contains_key("kube-proxy-missing"));
+    view.detector = Some(LocalDetector::new("", "10.0.0.0/8", ["", ""]));
+    assert!(!effects(&view).contains_key("kube-proxy-missing"));
+    assert!(cleanup(&view, &manifests("10.100.0.0/16")).1.unwrap().starts_with("label the node"));
+    let (is_before, told) = cleanup(&view, &cilium);
+    assert!(is_before && told.unwrap().contains("kube-proxy --cleanup"));
+}
+
+#[test]
 fn mtus_are_compared() {
     let of = |old: Option<u64>, new: &str| {
         let view = changed(|view| {
