@@ -8,12 +8,19 @@ use serde::Serialize;
 use crate::inventory::pod::{TrimmedPod, is_alive, is_ready, node_of};
 use crate::kube_api::accessors::{has_condition, labels, name};
 
-/// Labels of control-plane nodes; the second one is from before Kubernetes 1.24.
-const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+/// Label of the nodes of K3s, RKE2 and RKE that run etcd.
+const ETCD: &str = "node-role.kubernetes.io/etcd";
+/// Labels of control-plane nodes; the second one is from before Kubernetes 1.24, the third one from RKE.
+const CONTROL_PLANE: [&str; 4] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+    ETCD,
+];
 /// Labels of the Pods of etcd: those of kubeadm, and those of kOps, which also has one for events.
 const OF_ETCD: [(&str, &str); 2] = [("component", "etcd"), ("k8s-app", "etcd-manager-main")];
 
-/// The members of the control plane: Pods of etcd if there are some, otherwise control-plane nodes.
+/// The members of the control plane: Pods of etcd if there are some, otherwise nodes of etcd, otherwise control-plane nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Quorum {
     /// `etcd` if Pods of etcd were counted, otherwise `nodes`.
@@ -28,7 +35,7 @@ pub struct Quorum {
     pub margin: usize,
 }
 
-/// Returns whether a node is a control-plane node.
+/// Returns whether a node is a control-plane node, or has only etcd.
 pub fn is_control_plane(node: &Node) -> bool {
     CONTROL_PLANE.iter().any(|label| labels(node).contains_key(*label))
 }
@@ -42,7 +49,11 @@ impl Quorum {
         };
         let of_etcd: Vec<&TrimmedPod> = pods.iter().filter(is_etcd).collect();
         if of_etcd.is_empty() {
-            let own: Vec<&Node> = nodes.iter().filter(|node| is_control_plane(node)).collect();
+            let of_label = nodes.iter().filter(|node| labels(*node).contains_key(ETCD));
+            let mut own: Vec<&Node> = of_label.collect();
+            if own.is_empty() {
+                own = nodes.iter().filter(|node| is_control_plane(node)).collect();
+            }
             let ready = own.iter().filter(|node| has_condition(node, "Ready")).count();
             return Self::new("nodes", own.len(), ready);
         }
@@ -62,7 +73,26 @@ impl Quorum {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn nodes_of_etcd_are_its_members() {
+        let node = |role: &str| {
+            let label = format!("node-role.kubernetes.io/{role}");
+            let conditions = json!([{"type": "Ready", "status": "True"}]);
+            let object = json!({"metadata": {"name": role, "labels": {label: "true"}}, "status": {"conditions": conditions}});
+            serde_json::from_value::<Node>(object).unwrap()
+        };
+        assert!(["etcd", "controlplane", "control-plane"].iter().all(|role| is_control_plane(&node(role))));
+        assert!(!is_control_plane(&node("worker")));
+        let members = |roles: &[&str]| {
+            Quorum::of(&roles.iter().map(|role| node(role)).collect::<Vec<_>>(), &[]).members
+        };
+        assert_eq!(members(&["etcd", "etcd", "etcd", "controlplane", "worker"]), 3);
+        assert_eq!(members(&["control-plane", "worker"]), 1);
+    }
 
     #[test]
     fn margin_is_what_can_fail() {
