@@ -24,6 +24,9 @@ pub struct Step {
     pub action: String,
 }
 
+/// Plug-ins that clear the condition `NetworkUnavailable` of another one. The agent of Canal sets no condition when it stops.
+const CLEAR_CONDITION: [&str; 3] = ["Cilium", "Flannel", "Canal"];
+
 fn step(name: &'static str, action: impl Into<String>) -> Step {
     Step { name, action: action.into() }
 }
@@ -88,8 +91,16 @@ pub fn nodes(input: &Input<'_>) -> Vec<NodePlan> {
     plans
 }
 
+/// A node that changes.
+struct Change<'c> {
+    input: &'c Input<'c>,
+    node: &'c str,
+    role: Role,
+    drain: &'c Drain,
+    recreated: &'c [String],
+}
+
 fn plan(input: &Input<'_>, node: &Node, drain: &Drain, role: Role) -> NodePlan {
-    let of_plugins: Vec<String> = input.old.subjects();
     let recreated = input.view.pods.iter().filter(|pod| {
         let is_own = node_of(pod) == name(node) && is_alive(pod);
         let is_on_host = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
@@ -98,21 +109,22 @@ fn plan(input: &Input<'_>, node: &Node, drain: &Drain, role: Role) -> NodePlan {
     });
     let recreated: Vec<String> = recreated.map(subject).collect();
     let strategy = if role == Role::ControlPlane { Strategy::InPlace } else { input.strategy };
+    let change = Change { input, node: name(node), role, drain, recreated: &recreated };
     let steps = match (role, strategy) {
         (Role::LeftOut, _) => Vec::new(),
-        (_, Strategy::InPlace) => in_place(input, name(node), role, (drain, &recreated, &of_plugins)),
-        (_, Strategy::Roll) => roll(name(node), role, drain),
+        (_, Strategy::InPlace) => change.in_place(),
+        (_, Strategy::Roll) => change.roll(),
     };
     NodePlan {
         name: name(node).to_string(),
         role,
         strategy,
         evicted: drain.pods.clone(),
-        recreated,
         blocked_by: drain.blocked_by.clone(),
         no_room: drain.crowded.iter().chain(&drain.homeless).cloned().collect(),
         left_on_others: drain.left.clone(),
         steps,
+        recreated,
     }
 }
 
@@ -128,60 +140,116 @@ fn drain_step(node: &str, drain: &Drain) -> Step {
     step("drain", format!("{pods} (`kubectl drain {node} --ignore-daemonsets{}`){blocked}", drain.options))
 }
 
-fn in_place(
-    input: &Input<'_>,
-    node: &str,
-    role: Role,
-    (drain, recreated, old): (&Drain, &[String], &[String]),
-) -> Vec<Step> {
-    let (new, conf) = (input.new, input.new.conf.as_deref().unwrap_or("its configuration"));
-    let from: Vec<&str> = input.old.traits().map(|traits| traits.conf).collect();
-    let mut steps = Vec::new();
-    if role == Role::ControlPlane {
-        steps.push(step(
-            "quorum",
-            "check that every member of etcd is healthy, and that the other API servers are ready",
-        ));
+impl Change<'_> {
+    /// Returns the steps of a node that changes in place.
+    fn in_place(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if self.role == Role::ControlPlane {
+            steps.push(step(
+                "quorum",
+                "check that every member of etcd is healthy, and that the other API servers are ready",
+            ));
+        }
+        steps.extend(self.without_old());
+        steps.extend(self.with_new());
+        steps
     }
-    steps.push(step("cordon", format!("`kubectl cordon {node}`")));
-    steps.push(drain_step(node, drain));
-    let others = match recreated.len() {
-        0 => "check that no sandbox on the Pod network is left".to_string(),
-        count => format!(
-            "stop {} on the Pod network ({}), until no sandbox on the Pod network is left",
-            counted(count, "Pod of a DaemonSet", "Pods of DaemonSets"),
-            first_few(recreated)
-        ),
-    };
-    steps.push(step("sandboxes", others));
-    steps.push(step("stop-conf", "put a configuration that sorts first and cannot run into `/etc/cni/net.d`, so that no Pod starts half way"));
-    steps.push(step(
-        "old-agent",
-        format!("exclude the node from {} with a label", list_or(old, "the old CNI")),
-    ));
-    steps.push(step(
-        "leftovers",
-        format!(
-            "remove what {} left, by exact names: programs, rules, routes, chains, links, then {} and its leases",
-            input.old.name(),
-            list_or(&from.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>(), "its configuration")
-        ),
-    ));
-    steps.push(step(
-        "new-agent",
-        format!("label the node for {}, and wait until its Pod is ready", new.subject()),
-    ));
-    steps.push(step(
-        "conf",
-        format!("remove the configuration that cannot run; `{conf}` must be the first in `/etc/cni/net.d`"),
-    ));
-    steps.extend(kube_proxy_step(input));
-    steps.push(step(
-        "test",
-        "`netsurgeon network test --image IMAGE --baseline before.json`: no failure that the baseline does not have",
-    ));
-    steps.push(step("uncordon", format!("`kubectl uncordon {node}`")));
-    steps
+
+    /// Returns the steps until nothing of the old plug-in is on the node.
+    fn without_old(&self) -> Vec<Step> {
+        let (node, old) = (self.node, self.input.old);
+        let confs: Vec<String> = old.traits().map(|traits| format!("`{}`", traits.conf)).collect();
+        let others = match self.recreated.len() {
+            0 => "check that no sandbox on the Pod network is left".to_string(),
+            count => format!(
+                "stop {} on the Pod network ({}), until no sandbox on the Pod network is left",
+                counted(count, "Pod of a DaemonSet", "Pods of DaemonSets"),
+                first_few(self.recreated)
+            ),
+        };
+        vec![
+            step("cordon", format!("`kubectl cordon {node}`")),
+            drain_step(node, self.drain),
+            step("sandboxes", others),
+            step("stop-conf", "put a configuration that sorts first and cannot run into `/etc/cni/net.d`, so that no Pod starts half way"),
+            step(
+                "old-agent",
+                format!("exclude the node from {} with a label", list_or(&old.subjects(), "the old CNI")),
+            ),
+            step(
+                "leftovers",
+                format!(
+                    "remove what {} left, by exact names: programs, rules, routes, chains, links, then {} and its leases",
+                    old.name(),
+                    list_or(&confs, "its configuration")
+                ),
+            ),
+        ]
+    }
+
+    /// Returns the steps until the node runs Pods on the new network.
+    fn with_new(&self) -> Vec<Step> {
+        let (node, new) = (self.node, self.input.new);
+        let conf = new.conf.as_deref().unwrap_or("its configuration");
+        let mut steps = vec![step(
+            "new-agent",
+            format!("label the node for {}, and wait until its Pod is ready", new.subject()),
+        )];
+        let is_of_calico = self.input.old.plugins.contains("Calico");
+        if is_of_calico && !CLEAR_CONDITION.contains(&new.plugin) {
+            steps.push(step(
+                "condition",
+                format!(
+                    "Calico sets `NetworkUnavailable` (`CalicoIsDown`) when it stops, and {} does not clear it: `kubectl patch node {node} \
+                     --subresource=status --type=strategic -p '{{\"status\":{{\"conditions\":[{{\"type\":\"NetworkUnavailable\",\
+                     \"status\":\"False\",\"reason\":\"Cleared\"}}]}}}}'`",
+                    new.plugin
+                ),
+            ));
+        }
+        steps.push(step(
+            "conf",
+            format!("remove the configuration that cannot run; `{conf}` must be the first in `/etc/cni/net.d`"),
+        ));
+        steps.extend(kube_proxy_step(self.input));
+        steps.push(step(
+            "test",
+            "`netsurgeon network test --image IMAGE --baseline before.json`: no failure that the baseline does not have",
+        ));
+        steps.push(step("uncordon", format!("`kubectl uncordon {node}`")));
+        steps
+    }
+
+    /// Returns the steps of a node that is replaced.
+    fn roll(&self) -> Vec<Step> {
+        let node = self.node;
+        let mut steps = Vec::new();
+        if self.role == Role::Canary {
+            steps.push(step(
+                "add",
+                "add one new node, with a taint that keeps Pods away, and start the new agent there",
+            ));
+            steps.push(step("test", "`netsurgeon network test --image IMAGE --baseline before.json`; then remove the taint, and add the other new nodes in the same way"));
+        }
+        steps.push(step(
+            "taint",
+            format!(
+                "`kubectl taint node {node} netsurgeon.io/replaced=:NoSchedule`; load balancers keep the node"
+            ),
+        ));
+        steps.push(step(
+            "load-balancers",
+            format!("`kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers=`, and wait until connections have ended"),
+        ));
+        steps.push(step("cordon", format!("`kubectl cordon {node}`")));
+        steps.push(drain_step(node, self.drain));
+        steps.push(step("remove", format!("remove the machine of `{node}` by name; do not lower the size of its group, because the group chooses the machine")));
+        steps.push(step(
+            "test",
+            "`netsurgeon network test --image IMAGE --baseline before.json`: no failure that the baseline does not have",
+        ));
+        steps
+    }
 }
 
 fn kube_proxy_step(input: &Input<'_>) -> Option<Step> {
@@ -194,35 +262,6 @@ fn kube_proxy_step(input: &Input<'_>) -> Option<Step> {
         "label the node for kube-proxy, and wait until its Pod is ready: the old CNI routes no Services here any more"
     };
     Some(step("kube-proxy", action))
-}
-
-fn roll(node: &str, role: Role, drain: &Drain) -> Vec<Step> {
-    let mut steps = Vec::new();
-    if role == Role::Canary {
-        steps.push(step(
-            "add",
-            "add one new node, with a taint that keeps Pods away, and start the new agent there",
-        ));
-        steps.push(step("test", "`netsurgeon network test --image IMAGE --baseline before.json`; then remove the taint, and add the other new nodes in the same way"));
-    }
-    steps.push(step(
-        "taint",
-        format!(
-            "`kubectl taint node {node} netsurgeon.io/replaced=:NoSchedule`; load balancers keep the node"
-        ),
-    ));
-    steps.push(step(
-        "load-balancers",
-        format!("`kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers=`, and wait until connections have ended"),
-    ));
-    steps.push(step("cordon", format!("`kubectl cordon {node}`")));
-    steps.push(drain_step(node, drain));
-    steps.push(step("remove", format!("remove the machine of `{node}` by name; do not lower the size of its group, because the group chooses the machine")));
-    steps.push(step(
-        "test",
-        "`netsurgeon network test --image IMAGE --baseline before.json`: no failure that the baseline does not have",
-    ));
-    steps
 }
 
 /// Returns the steps before the first node.
@@ -252,7 +291,8 @@ pub fn before(input: &Input<'_>, findings: &[Finding], manifests: &Path) -> Vec<
     if has("kube-proxy-replaced") {
         steps.push(step(
             "kube-proxy",
-            "set `updateStrategy: OnDelete` of the DaemonSet of kube-proxy, then let it leave out nodes with a label, by required node affinity",
+            "set `updateStrategy: OnDelete` of the DaemonSet of kube-proxy, then let it leave out nodes with a label, by required node \
+             affinity (a static Pod needs neither: remove its manifest on each node in its turn)",
         ));
     }
     if has("kube-proxy-range") && input.view.detector.is_some() {

@@ -389,6 +389,40 @@ fn nodes_change_in_order_with_their_steps() {
     );
 }
 
+/// Returns a cluster whose agents belong to another plug-in.
+fn with_old(container: &str) -> ClusterView {
+    changed(|view| {
+        let mut agent = daemon_set(container, "old-agent");
+        agent["status"] = view.daemon_sets[0].status.as_ref().map(|status| json!(status)).unwrap();
+        view.daemon_sets = vec![typed(&agent)];
+        view.settings = crate::inventory::network_settings::read(
+            &crate::inventory::network_settings::Sources::default(),
+            &view.daemon_sets,
+            &view.nodes,
+            None,
+        );
+    })
+}
+
+fn actions(plan: &Plan, index: usize, name: &str) -> Vec<String> {
+    let steps = plan.nodes[index].steps.iter().filter(|step| step.name == name);
+    steps.map(|step| step.action.clone()).collect()
+}
+
+#[test]
+fn condition_of_calico_is_cleared() {
+    let of = |old: &str, new: &str| {
+        let plan = made(&with_old(old), &[daemon_set(new, "new-agent")], Some(Strategy::InPlace));
+        actions(&plan, 0, "condition")
+    };
+    let told = of("calico-node", "kube-router");
+    let command = "`kubectl patch node d --subresource=status --type=strategic -p \
+                   '{\"status\":{\"conditions\":[{\"type\":\"NetworkUnavailable\",\"status\":\"False\",\"reason\":\"Cleared\"}]}}'`";
+    assert!(told[0].ends_with(command), "{told:?}");
+    assert!(of("calico-node", "cilium-agent").is_empty() && of("calico-node", "kube-flannel").is_empty());
+    assert!(of("kube-flannel", "kube-router").is_empty());
+}
+
 #[test]
 fn finding_is_accepted_by_name_unless_it_blocks() {
     let view = changed(|view| view.webhooks.all = vec!["a webhook".to_string()]);
