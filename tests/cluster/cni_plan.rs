@@ -221,10 +221,11 @@ async fn plan_of_a_clean_cluster_has_every_node_in_order() {
     let stage = Stage::start().await;
     let folder = stage.manifests("clean", NEW_RANGE, |_, _| ());
     let before = stage.stored().await;
-    let plan = stage.plan(&format!("--to {folder} -o json")).expect(0).json();
+    let plan = stage.plan(&format!("--to {folder} --accept two-networks -o json")).expect(0).json();
     assert_eq!(stage.stored().await, before, "nothing was written");
     assert_eq!((&plan["version"], &plan["is_open"]), (&json!(1), &json!(false)));
-    assert_eq!(effects(&plan), BTreeMap::from([("installer", "note")]), "{plan:#}");
+    let expected = BTreeMap::from([("installer", "note"), ("two-networks", "accept")]);
+    assert_eq!(effects(&plan), expected, "{plan:#}");
     assert_eq!(plan["from"]["plugins"], json!(["Flannel"]));
     assert_eq!(plan["from"]["ranges"][0]["range"], OLD_RANGE);
     assert_eq!(plan["to"]["plugin"], "Calico");
@@ -248,10 +249,11 @@ async fn plan_of_a_clean_cluster_has_every_node_in_order() {
     assert_eq!(order, expected);
     assert_eq!(plan["nodes"][0]["evicted"], json!(["`shop/web-1`"]));
     assert_eq!(plan["nodes"][0]["left_on_others"], "14 cores, 32 GiB, 438 Pods");
-    let text = stage.plan(&format!("--to {folder}")).expect(0);
+    let text = stage.plan(&format!("--to {folder} --accept two-networks")).expect(0);
     says(&text.out, &["strategy: in-place", "2 of 2 worker nodes"]);
     says(&text.out, &["kubectl drain d --ignore-daemonsets`"]);
-    says(&text.err, &["0 findings block", "0 to accept", "1 note"]);
+    says(&text.err, &["0 findings block", "0 to accept", "1 accepted", "1 note"]);
+    stage.plan(&format!("--to {folder}")).expect(3);
 }
 
 /// Creates an object for each obstacle; returns the budget that permits no eviction.
@@ -318,6 +320,7 @@ async fn every_obstacle_is_a_finding() {
         ("node-selector", "blocks"),
         ("pod-webhooks", "accept"),
         ("policy-addresses", "accept"),
+        ("two-networks", "accept"),
     ];
     assert_eq!(effects(&plan), BTreeMap::from(expected), "{plan:#}");
     for (name, facts) in [

@@ -27,6 +27,10 @@ pub struct Step {
 /// Plug-ins that clear the condition `NetworkUnavailable` of another one. The agent of Canal sets no condition when it stops.
 const CLEAR_CONDITION: [&str; 3] = ["Cilium", "Flannel", "Canal"];
 
+/// What a Pod of cluster DNS needs to run on a node that is not open yet.
+const DNS_POD: &str = "for example a copy of its Deployment with a node selector, tolerations of the node's taints, and the labels that the \
+                       Service of cluster DNS selects; delete the copy after the last node";
+
 fn step(name: &'static str, action: impl Into<String>) -> Step {
     Step { name, action: action.into() }
 }
@@ -83,11 +87,14 @@ pub fn nodes(input: &Input<'_>) -> Vec<NodePlan> {
         pairs.clone().filter(|(node, _)| is_control_plane(node) && !is_windows(node)).collect();
     masters.sort_by_key(|(node, drain)| (Reverse(drain.crowded.is_empty()), name(*node)));
     let left_out = pairs.filter(|(node, _)| is_windows(node));
+    let first = canary.or_else(|| masters.first().copied()).map(|(node, _)| name(node));
+    let first = first.filter(|_| canary.is_none() || input.strategy == Strategy::InPlace);
+    let plan = |(node, drain): (&Node, &Drain), role| plan(input, node, drain, (role, first));
     let mut plans = Vec::new();
-    plans.extend(canary.map(|(node, drain)| plan(input, node, drain, Role::Canary)));
-    plans.extend(workers.into_iter().map(|(node, drain)| plan(input, node, drain, Role::Worker)));
-    plans.extend(masters.into_iter().map(|(node, drain)| plan(input, node, drain, Role::ControlPlane)));
-    plans.extend(left_out.map(|(node, drain)| plan(input, node, drain, Role::LeftOut)));
+    plans.extend(canary.map(|pair| plan(pair, Role::Canary)));
+    plans.extend(workers.into_iter().map(|pair| plan(pair, Role::Worker)));
+    plans.extend(masters.into_iter().map(|pair| plan(pair, Role::ControlPlane)));
+    plans.extend(left_out.map(|pair| plan(pair, Role::LeftOut)));
     plans
 }
 
@@ -98,9 +105,11 @@ struct Change<'c> {
     role: Role,
     drain: &'c Drain,
     recreated: &'c [String],
+    /// The first node that changes; `None` if new nodes are the first ones.
+    first: Option<&'c str>,
 }
 
-fn plan(input: &Input<'_>, node: &Node, drain: &Drain, role: Role) -> NodePlan {
+fn plan(input: &Input<'_>, node: &Node, drain: &Drain, (role, first): (Role, Option<&str>)) -> NodePlan {
     let recreated = input.view.pods.iter().filter(|pod| {
         let is_own = node_of(pod) == name(node) && is_alive(pod);
         let is_on_host = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
@@ -109,7 +118,7 @@ fn plan(input: &Input<'_>, node: &Node, drain: &Drain, role: Role) -> NodePlan {
     });
     let recreated: Vec<String> = recreated.map(subject).collect();
     let strategy = if role == Role::ControlPlane { Strategy::InPlace } else { input.strategy };
-    let change = Change { input, node: name(node), role, drain, recreated: &recreated };
+    let change = Change { input, node: name(node), role, drain, recreated: &recreated, first };
     let steps = match (role, strategy) {
         (Role::LeftOut, _) => Vec::new(),
         (_, Strategy::InPlace) => change.in_place(),
@@ -212,12 +221,30 @@ impl Change<'_> {
             format!("remove the configuration that cannot run; `{conf}` must be the first in `/etc/cni/net.d`"),
         ));
         steps.extend(kube_proxy_step(self.input));
-        steps.push(step(
-            "test",
-            "`netsurgeon network test --image IMAGE --baseline before.json`: no failure that the baseline does not have",
-        ));
+        if self.role == Role::Canary {
+            steps.push(step("dns", format!("start a Pod of cluster DNS on the node before other Pods: {DNS_POD}")));
+        }
+        steps.push(self.test());
         steps.push(step("uncordon", format!("`kubectl uncordon {node}`")));
         steps
+    }
+
+    /// Returns the test of the new network, which reaches only nodes that have changed.
+    fn test(&self) -> Step {
+        let (nodes, whose) = match self.first {
+            Some(first) if first == self.node => (first.to_string(), ""),
+            Some(first) => (format!("{first},{}", self.node), ""),
+            None if self.role == Role::ControlPlane => {
+                (format!("NEW,{}", self.node), ", with the name of a new node")
+            }
+            None => ("NEW".to_string(), ", with the names of the new nodes, separated by commas"),
+        };
+        step(
+            "test",
+            format!(
+                "`netsurgeon network test --image IMAGE --node {nodes} --baseline before.json`{whose}: no failure that the baseline does not have"
+            ),
+        )
     }
 
     /// Returns the steps of a node that is replaced.
@@ -229,7 +256,9 @@ impl Change<'_> {
                 "add",
                 "add one new node, with a taint that keeps Pods away, and start the new agent there",
             ));
-            steps.push(step("test", "`netsurgeon network test --image IMAGE --baseline before.json`; then remove the taint, and add the other new nodes in the same way"));
+            steps.push(step("dns", format!("start a Pod of cluster DNS on the new node before other Pods: {DNS_POD}")));
+            steps.push(self.test());
+            steps.push(step("others", "remove the taint, and add the other new nodes in the same way"));
         }
         steps.push(step(
             "taint",
@@ -244,10 +273,7 @@ impl Change<'_> {
         steps.push(step("cordon", format!("`kubectl cordon {node}`")));
         steps.push(drain_step(node, self.drain));
         steps.push(step("remove", format!("remove the machine of `{node}` by name; do not lower the size of its group, because the group chooses the machine")));
-        steps.push(step(
-            "test",
-            "`netsurgeon network test --image IMAGE --baseline before.json`: no failure that the baseline does not have",
-        ));
+        steps.push(self.test());
         steps
     }
 }

@@ -16,6 +16,12 @@ pub const RULES: &[Rule] = &[
         judge: shared_range,
     },
     Rule {
+        name: "two-networks",
+        why: "without routes, Pods reach only Pods of their own network: Services with endpoints in both fail in part, and DNS fails where no \
+              DNS Pod runs",
+        judge: two_networks,
+    },
+    Rule {
         name: "range-conflict",
         why: "addresses of Services, nodes or routes in the new range become unreachable from Pods",
         judge: range_conflict,
@@ -89,6 +95,21 @@ fn shared_range(input: &Input<'_>) -> Option<Observation> {
                  because Pods of the old nodes and Pods of the new nodes can have equal addresses until the last old node is removed"
             ),
         ),
+    })
+}
+
+fn two_networks(input: &Input<'_>) -> Option<Observation> {
+    input.overlap.is_empty().then(|| {
+        Observation::accept(
+            format!(
+                "until the last node has changed, Pods of {} and Pods of {} are in two networks",
+                input.old.name(),
+                input.new.plugin
+            ),
+            "for this time, route the range of each network to its nodes, on all nodes; exempt the other range from masquerade on both \
+             sides (otherwise NetworkPolicies see addresses of nodes); and keep a Pod of cluster DNS in each network. Or accept that Pods \
+             of the two networks do not reach each other",
+        )
     })
 }
 

@@ -37,9 +37,9 @@ fn annotated(key: &str) -> Value {
 }
 
 #[test]
-fn clean_cluster_has_only_notes() {
+fn clean_cluster_has_two_networks_for_a_time() {
     let found = effects(&changed(|_| {}));
-    assert_eq!(found, BTreeMap::from([("installer", Effect::Note)]));
+    assert_eq!(found, BTreeMap::from([("installer", Effect::Note), ("two-networks", Effect::Accept)]));
 }
 
 #[test]
@@ -55,6 +55,7 @@ fn ranges_are_compared() {
     let (effect, seen) = of("10.244.128.0/17", Some(Strategy::Roll)).unwrap();
     assert!(effect == Effect::Accept && seen.contains("overlaps"), "{seen}");
     assert_eq!(of("10.245.0.0/16", None), None);
+    assert!(!findings(&view, &manifests("10.244.0.0/16")).contains_key("two-networks"));
     let found = findings(&view, &manifests("192.0.2.0/24"));
     assert_eq!(found["range-conflict"].effect, Effect::Blocks, "{found:?}");
     let by_node = [daemon_set("kube-router", "kube-router")];
@@ -369,6 +370,7 @@ fn nodes_change_in_order_with_their_steps() {
         "new-agent",
         "conf",
         "kube-proxy",
+        "dns",
         "test",
         "uncordon",
     ];
@@ -382,7 +384,13 @@ fn nodes_change_in_order_with_their_steps() {
     view.nodes[4].spec.as_mut().unwrap().provider_id = Some("aws:///a/i-2".to_string());
     let roll = made(&view, &manifests("10.100.0.0/16"), None);
     assert_eq!((roll.strategy.name, roll.other_strategy.name), (Strategy::Roll, Strategy::InPlace));
-    assert_eq!(names(0, &roll)[..2], ["add", "test"]);
+    assert_eq!(names(0, &roll)[..4], ["add", "dns", "test", "others"]);
+    let tests = |plan: &Plan, index| actions(plan, index, "test").remove(0);
+    let command = |nodes: &str| format!("`netsurgeon network test --image IMAGE --node {nodes} --baseline before.json`");
+    for (index, nodes) in [(0, "e"), (1, "e,d"), (2, "e,a")] {
+        assert!(tests(&in_place, index).starts_with(&command(nodes)), "{}", tests(&in_place, index));
+    }
+    assert!(tests(&roll, 1).starts_with(&command("NEW")) && tests(&roll, 2).starts_with(&command("NEW,a")));
     assert!(
         names(1, &roll).contains(&"remove") && names(2, &roll).contains(&"uncordon"),
         "the control plane is never doubled"
