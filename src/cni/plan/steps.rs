@@ -365,7 +365,17 @@ pub fn after(input: &Input<'_>, findings: &[Finding]) -> Vec<Step> {
         steps.push(step("chained-plug-ins", "check that a new Pod of the mesh is redirected"));
     }
     steps.push(step("soak", format!("keep the DaemonSets of {old} with a node selector that selects no node, until you need no rollback")));
-    steps.push(step("restore", "restore autoscalers, installers and webhooks"));
+    steps.push(step("restore", "restore autoscalers and webhooks"));
+    let restores = input.old.installers.iter().any(|one| one.restores);
+    if restores {
+        steps.push(step(
+            "installer",
+            format!("remove {old} from the configuration of its installer, which stays suspended, and make sure that it prunes nothing"),
+        ));
+    }
     steps.push(step("remove", format!("delete the objects of {old}: custom resources first, then APIServices, operator and CRDs; keep CRDs that the new CNI uses")));
+    if restores {
+        steps.push(step("resume", format!("resume the installer, and check that it does not create the objects of {old} again")));
+    }
     steps
 }

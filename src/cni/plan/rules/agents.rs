@@ -257,8 +257,8 @@ fn installer(input: &Input<'_>) -> Option<Observation> {
     if input.old.installers.iter().any(|one| one.restores) {
         return Some(Observation::accept(
             format!("{} installed {} and restores it", first_few(&found), first_few(&subjects)),
-            "first tell this installer that the old CNI stays unchanged: suspend it, or remove the CNI from its configuration. If it \
-             also installs the new CNI, add the node selector there",
+            "suspend this installer until the old CNI is removed. Do not remove the CNI from its configuration before: this deletes its \
+             agents on all nodes. If it also installs the new CNI, add the node selector there",
         ));
     }
     let seen = if found.is_empty() {

@@ -294,6 +294,10 @@ fn networks_with_an_owner_are_refused() {
     let found = findings(&kops, &manifests("10.100.0.0/16"));
     assert_eq!(found["installer"].effect, Effect::Accept);
     assert!(found["installer"].observed.contains("kOps addon"), "{found:?}");
+    assert!(found["installer"].remedy.starts_with("suspend this installer"), "{found:?}");
+    let plan = made(&kops, &manifests("10.100.0.0/16"), None);
+    let after: Vec<&str> = plan.after.iter().map(|step| step.name).collect();
+    assert!(after.ends_with(&["soak", "restore", "installer", "remove", "resume"]), "{after:?}");
     let same = findings(&changed(|_| {}), &[daemon_set("kube-flannel", "flannel")]);
     assert_eq!(same["plug-in"].effect, Effect::Blocks);
     let unknown = changed(|view| {
