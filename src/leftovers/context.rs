@@ -79,11 +79,16 @@ pub(super) struct Scene<'s> {
 /// Plug-ins that call the plug-ins of other configurations.
 const META: [&str; 2] = ["multus", "multus-shim"];
 
+/// Returns whether a configuration calls the plug-ins of other configurations.
+pub(super) fn is_meta(configuration: &NetworkConfiguration) -> bool {
+    configuration.plugins.iter().any(|kind| META.contains(&kind.as_str()))
+}
+
 impl<'s> Scene<'s> {
     pub(super) fn new(state: &'s NodeState, context: &'s Context) -> Self {
         let configurations = &state.configurations.items;
         let mut used: Vec<&NetworkConfiguration> = configurations.first().into_iter().collect();
-        if used.iter().any(|one| one.plugins.iter().any(|kind| META.contains(&kind.as_str()))) {
+        if used.iter().any(|one| is_meta(one)) {
             used = configurations.iter().collect();
         }
         let types = used.iter().flat_map(|one| one.plugins.iter().chain(&one.inner_types));

@@ -8,7 +8,7 @@ use super::signature::{
 };
 use super::*;
 use crate::node_state::{
-    Chain, FilterBackend, FilterTable, Link, NetworkConfiguration, Part, PolicyRule, Route, Rule,
+    CachedResult, Chain, FilterBackend, FilterTable, Lease, Link, NetworkConfiguration, Part, PolicyRule, Route, Rule,
 };
 
 /// A node with nothing on it.
@@ -160,6 +160,38 @@ fn jump_of_a_user_to_a_chain_is_listed_with_its_chain() {
     table.chains.push(chain("cali-INPUT", vec![rule("cali-pi-shop", Some("cali:0123456789abcdef"))]));
     let found = names(&state, &context());
     assert!(found.contains(&"cali-pi-shop".to_string()), "{found:?}");
+}
+
+#[test]
+fn further_networks_of_a_live_sandbox_are_not_listed() {
+    let lease = |container: &str, address: &str| Lease {
+        file: format!("/var/lib/cni/networks/macvlan/{address}"),
+        network: "macvlan".to_string(),
+        address: address.parse().unwrap(),
+        container: container.to_string(),
+    };
+    let result = |container: &str, network: &str, address: &str| CachedResult {
+        file: format!("/var/lib/cni/results/{network}-{container}"),
+        network: network.to_string(),
+        container: container.to_string(),
+        addresses: vec![address.parse().unwrap()],
+    };
+    let winner = |kind: &str| NetworkConfiguration {
+        file: "00-first.conf".to_string(),
+        network: Some("first".to_string()),
+        plugins: vec![kind.to_string()],
+        ..NetworkConfiguration::default()
+    };
+    let live = Context { pod_addresses: Some(BTreeSet::from(["10.244.0.7".parse().unwrap()])), ..context() };
+    let mut state = empty();
+    state.configurations.items.push(winner("multus"));
+    state.leases.items = vec![lease("live", "192.0.2.7"), lease("unknown", "192.0.2.8")];
+    state.results.items = vec![result("live", "first", "10.244.0.7"), result("live", "macvlan", "192.0.2.7")];
+    assert_eq!(names(&state, &live), Vec::<String>::new());
+    state.configurations.items = vec![winner("bridge")];
+    assert_eq!(names(&state, &live), ["/var/lib/cni/networks/macvlan/192.0.2.8"], "no result for its sandbox");
+    let listed = names(&state, &context());
+    assert_eq!(listed.len(), 3, "no Pod has the address of the sandbox: {listed:?}");
 }
 
 #[test]
