@@ -6,7 +6,7 @@ use super::context::Scene;
 use super::signature::{
     ChainMark, Letters, ObjectMark,
     Pattern::{self, Hash, Is, Own},
-    Reason, Signature, chain, chains, commented, link, object, resources, sure, weak,
+    Reason, Signature, chain, chains, commented, link, object, resources, sure, weak, weak_link,
 };
 use crate::node_state::{PolicyRule, Route};
 
@@ -113,7 +113,8 @@ pub(super) const SIGNATURE: Signature = Signature {
     plugin: Plugin::Calico,
     links: &[
         link(Hash("cali", Letters::Hex, 11, 11), &["veth"]),
-        link(Is("tunl0"), &["ipip"]),
+        // The kernel creates it for each network namespace when `ipip` is loaded, for example for Flannel or kube-router.
+        weak_link(Is("tunl0"), &["ipip"]),
         link(Is("vxlan.calico"), &[]),
         link(Is("vxlan-v6.calico"), &[]),
         link(Is("wireguard.cali"), &[]),

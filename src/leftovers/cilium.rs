@@ -5,7 +5,7 @@ use super::context::{Scene, host};
 use super::signature::{
     ChainMark, Letters, ObjectMark,
     Pattern::{Between, Hash, Is, Own},
-    Reason, Signature, chain, link, object, resources, sure, weak,
+    Reason, Signature, chain, link, object, resources_except, sure, weak,
 };
 use crate::node_state::{PolicyRule, Route};
 
@@ -61,7 +61,11 @@ const OBJECTS: &[ObjectMark] = &[
     object("ClusterRole", &[], "cilium-operator"),
     object("ClusterRoleBinding", &[], "cilium"),
     object("ClusterRoleBinding", &[], "cilium-operator"),
-    resources(".cilium.io"),
+    // Those of Tetragon, which also runs without Cilium.
+    resources_except(
+        ".cilium.io",
+        &["tracingpolicies.cilium.io", "tracingpoliciesnamespaced.cilium.io", "podinfo.cilium.io"],
+    ),
 ];
 
 pub(super) const SIGNATURE: Signature = Signature {
@@ -95,6 +99,8 @@ pub(super) const SIGNATURE: Signature = Signature {
         Is("/etc/sysctl.d/99-zzz-override_cilium.conf"),
         Hash("/run/netns/cilium-", Letters::Base64, 1, 60),
     ],
+    // Tetragon has its socket there.
+    weak_files: &[Is("/run/cilium")],
     types: &["cilium-cni"],
     pins: &[Hash("/sys/fs/bpf/tc/globals/cilium_", Letters::Base64, 1, 60), Is("/sys/fs/bpf/cilium")],
     programs: &[
@@ -127,8 +133,14 @@ fn is_mark_of_ipsec(mark: Option<(u32, u32)>) -> bool {
     mark.is_some_and(|(mark, mask)| mask & MASK == MASK && [DECRYPT, ENCRYPT].contains(&(mark & MASK)))
 }
 
-fn route(route: &Route, _: &Scene<'_>) -> Option<Reason> {
-    if OWN_TABLES.contains(&route.table) { weak("Cilium uses this routing table") } else { None }
+/// Other programs use tables with these numbers, too.
+fn route(route: &Route, scene: &Scene<'_>) -> Option<Reason> {
+    let is_of_link = route.link.as_deref().is_some_and(|link| link.starts_with("cilium_"));
+    let mut rules = scene.state.policy_rules.items.iter();
+    let is_its = OWN_TABLES.contains(&route.table)
+        && (is_of_link
+            || rules.any(|rule| rule.table == route.table && policy_rule(rule, scene).is_some()));
+    if is_its { weak("Cilium uses this routing table") } else { None }
 }
 
 /// The priorities and marks are those of `pkg/datapath/linux/linux_defaults`.

@@ -1,5 +1,7 @@
 //! Finds the links, routes, rules, programs and files of a plug-in.
 
+use std::collections::BTreeMap;
+
 use super::Kind;
 use super::context::Scene;
 use super::signature::{Found, LinkMark, Signature, any, quoted};
@@ -14,18 +16,18 @@ pub(super) fn found(signature: &Signature, scene: &Scene<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns whether a link belongs to the plug-in.
-fn is_own(signature: &Signature, link: &Link) -> bool {
-    let matches = |mark: &LinkMark| {
+/// Returns the mark by which a link belongs to the plug-in.
+fn mark_of(signature: &Signature, link: &Link) -> Option<&'static LinkMark> {
+    let matches = |mark: &&LinkMark| {
         let has_kind = link.kind.as_deref().is_some_and(|kind| mark.kinds.contains(&kind));
         mark.name.matches(&link.name) && (mark.kinds.is_empty() || has_kind)
     };
-    signature.links.iter().any(matches)
+    signature.links.iter().find(matches)
 }
 
 fn links(signature: &Signature, scene: &Scene<'_>) -> Vec<Found> {
-    let own = scene.state.links.items.iter().filter(|link| is_own(signature, link));
-    own.map(|link| {
+    let own = scene.state.links.items.iter().filter_map(|link| Some((link, mark_of(signature, link)?)));
+    own.map(|(link, mark)| {
         let reason = match &link.kind {
             Some(kind) => {
                 format!("{} creates links with this name; this one has the kind `{kind}`", signature.plugin)
@@ -33,20 +35,15 @@ fn links(signature: &Signature, scene: &Scene<'_>) -> Vec<Found> {
             None => format!("{} creates links with this name", signature.plugin),
         };
         let command = format!("ip -details link show dev {}", quoted(&link.name));
-        Found::new(signature, Kind::Link, &link.name, command).because(reason)
+        Found::new(signature, Kind::Link, &link.name, command).because(reason).weak_if(mark.is_weak)
     })
     .collect()
 }
 
 fn routes(signature: &Signature, scene: &Scene<'_>) -> Vec<Found> {
-    let own_links: Vec<&str> = scene
-        .state
-        .links
-        .items
-        .iter()
-        .filter(|link| is_own(signature, link))
-        .map(|link| link.name.as_str())
-        .collect();
+    let links = scene.state.links.items.iter();
+    let own_links: BTreeMap<&str, &LinkMark> =
+        links.filter_map(|link| Some((link.name.as_str(), mark_of(signature, link)?))).collect();
     let mut found = Vec::new();
     for route in &scene.state.routes.items {
         let item = || {
@@ -57,11 +54,12 @@ fn routes(signature: &Signature, scene: &Scene<'_>) -> Vec<Found> {
         };
         if let Some(reason) = (signature.route)(route, scene) {
             found.push(item().for_reason(reason));
-        } else if let Some(link) = route.link.as_deref().filter(|link| own_links.contains(link)) {
+        } else if let Some((link, mark)) = route.link.as_deref().and_then(|link| own_links.get_key_value(link)) {
             // The kernel adds these for every IPv6 link.
             let is_link_local = route.to.to_string() == "fe80::/64" || route.to.to_string() == "ff00::/8";
             if !is_link_local {
-                found.push(item().because(format!("it leads to the link `{link}` of {}", signature.plugin)));
+                let reason = format!("it leads to the link `{link}` of {}", signature.plugin);
+                found.push(item().because(reason).weak_if(mark.is_weak));
             }
         }
     }
@@ -179,6 +177,7 @@ fn files(signature: &Signature, scene: &Scene<'_>) -> Vec<Found> {
         .map(|path| {
             Found::new(signature, Kind::File, path, format!("ls -d {}", quoted(path)))
                 .because(format!("{} creates this path", signature.plugin))
+                .weak_if(any(signature.weak_files, path))
         })
         .collect();
     for configuration in &scene.state.configurations.items {

@@ -55,7 +55,7 @@ fn matches(mark: &ObjectMark, object: &ObjectFacts) -> bool {
         namespaces => namespaces.contains(&object.namespace.as_str()),
     };
     let has_group = GROUPS.iter().all(|(kind, group)| *kind != mark.kind || *group == object.group);
-    let is_shared = object.name.ends_with(SHARED);
+    let is_shared = object.name.ends_with(SHARED) || mark.except.contains(&object.name.as_str());
     object.kind == mark.kind && has_place && has_group && !is_shared && mark.name.matches(&object.name)
 }
 

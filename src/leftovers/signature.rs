@@ -76,10 +76,17 @@ pub(super) struct LinkMark {
     pub(super) name: Pattern,
     /// The kinds that it must have. Empty if its name alone shows its plug-in.
     pub(super) kinds: &'static [&'static str],
+    /// Whether it counts only on a node that also has an item which only this plug-in creates.
+    pub(super) is_weak: bool,
 }
 
 pub(super) const fn link(name: Pattern, kinds: &'static [&'static str]) -> LinkMark {
-    LinkMark { name, kinds }
+    LinkMark { name, kinds, is_weak: false }
+}
+
+/// A link that the kernel or another program creates, too.
+pub(super) const fn weak_link(name: Pattern, kinds: &'static [&'static str]) -> LinkMark {
+    LinkMark { name, kinds, is_weak: true }
 }
 
 /// Chains of iptables.
@@ -148,6 +155,8 @@ pub(super) struct Signature {
     pub(super) nft_tables: &'static [(&'static str, Pattern)],
     /// Paths of files and folders.
     pub(super) files: &'static [Pattern],
+    /// Those of them that another program creates, too.
+    pub(super) weak_files: &'static [Pattern],
     /// Types of its plug-ins in network configurations.
     pub(super) types: &'static [&'static str],
     /// Paths of pinned BPF objects.
@@ -178,6 +187,7 @@ impl Signature {
         ipsets: &[],
         nft_tables: &[],
         files: &[],
+        weak_files: &[],
         types: &[],
         pins: &[],
         programs: &[],
@@ -200,6 +210,8 @@ pub(super) struct ObjectMark {
     /// The namespaces in which its manifests put it. Empty for objects without namespace.
     pub(super) namespaces: &'static [&'static str],
     pub(super) name: Pattern,
+    /// Names that another program uses.
+    pub(super) except: &'static [&'static str],
 }
 
 /// An object in a namespace.
@@ -208,12 +220,20 @@ pub(super) const fn object(
     namespaces: &'static [&'static str],
     name: &'static str,
 ) -> ObjectMark {
-    ObjectMark { kind, namespaces, name: Pattern::Is(name) }
+    ObjectMark { kind, namespaces, name: Pattern::Is(name), except: &[] }
 }
 
 /// The custom resource definitions of an API group.
 pub(super) const fn resources(group: &'static str) -> ObjectMark {
-    ObjectMark { kind: "CustomResourceDefinition", namespaces: &[], name: Pattern::Between("", group) }
+    resources_except(group, &[])
+}
+
+/// The custom resource definitions of an API group in which another program has some, too.
+pub(super) const fn resources_except(
+    group: &'static str,
+    except: &'static [&'static str],
+) -> ObjectMark {
+    ObjectMark { kind: "CustomResourceDefinition", namespaces: &[], name: Pattern::Between("", group), except }
 }
 
 /// An item that a judge found.
@@ -248,6 +268,11 @@ impl Found {
 
     pub(super) fn because(mut self, reason: impl Into<String>) -> Self {
         self.leftover.reason = reason.into();
+        self
+    }
+
+    pub(super) fn weak_if(mut self, is_weak: bool) -> Self {
+        self.is_weak = is_weak;
         self
     }
 

@@ -126,6 +126,31 @@ fn weak_items_need_a_name_of_the_plugin() {
 }
 
 #[test]
+fn items_of_the_kernel_and_of_tetragon_are_not_listed_alone() {
+    let mut state = empty();
+    state.links.items.push(link("tunl0", "ipip"));
+    state.files.items.push("/run/cilium".to_string());
+    let route = |table| Route {
+        to: "0.0.0.0/0".parse().unwrap(),
+        via: None,
+        link: Some("eth1".to_string()),
+        table,
+        protocol: 3,
+        kind: 1,
+        metric: None,
+    };
+    state.routes.items.push(route(200));
+    assert_eq!(names(&state, &context()), Vec::<String>::new());
+    state.links.items.push(link("vxlan.calico", "vxlan"));
+    state.links.items.push(link("cilium_host", "veth"));
+    assert_eq!(names(&state, &context()), ["tunl0", "vxlan.calico", "cilium_host", "/run/cilium"]);
+    let crd = |name: &str| object("CustomResourceDefinition", "apiextensions.k8s.io", "", name);
+    let objects = [crd("tracingpolicies.cilium.io"), crd("podinfo.cilium.io"), crd("ciliumnodes.cilium.io")];
+    let found = judge_objects(&objects, &[], &BTreeSet::new());
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
 fn rule_of_local_table_is_only_listed_if_it_was_moved() {
     let local = |priority| PolicyRule {
         is_v6: false,
