@@ -2,8 +2,9 @@
 //! plug-in, add an entry to [`PLUGINS`]. If its ranges, MTU or tunnel can be set, `network_settings` reads these settings.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Node;
 
-use crate::kube_api::accessors::containers;
+use crate::kube_api::accessors::{annotation, containers};
 
 /// Default VXLAN port in the Linux kernel. Flannel and Cilium use this port by default.
 pub const VXLAN_OF_LINUX: u16 = 8472;
@@ -209,6 +210,22 @@ pub fn plugin_namespaces() -> impl Iterator<Item = &'static str> {
 /// Returns the number of nodes on which a DaemonSet should run a Pod.
 pub fn wanted(daemon_set: &DaemonSet) -> i32 {
     daemon_set.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
+}
+
+/// Returns whether a node runs K3s or RKE2.
+pub fn is_k3s_or_rke2(node: &Node) -> bool {
+    ["+k3s", "+rke2"].iter().any(|of| kubelet_version(node).contains(of))
+}
+
+/// Returns whether K3s runs Flannel on a node, in its own process. K3s starts it unless it is turned off (`--flannel-backend=none`);
+/// Flannel then writes its annotations.
+pub fn is_k3s_with_flannel(node: &Node) -> bool {
+    kubelet_version(node).contains("+k3s") && !annotation(node, "flannel.alpha.coreos.com/backend-type").is_empty()
+}
+
+fn kubelet_version(node: &Node) -> &str {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    info.map(|info| info.kubelet_version.as_str()).unwrap_or_default()
 }
 
 /// If a DaemonSet runs the agent of a network plug-in, returns the name of the plug-in and the image of the agent.

@@ -17,6 +17,10 @@ pub struct Context {
     pub in_place: BTreeSet<Plugin>,
     /// The addresses of the Pods of this node that use the pod network; `None` if they are not known.
     pub pod_addresses: Option<BTreeSet<IpAddr>>,
+    /// Whether the Node is ready.
+    pub is_ready: bool,
+    /// Whether the node runs K3s or RKE2, which can enforce NetworkPolicies with the code of kube-router, without a Pod.
+    pub is_k3s: bool,
     /// All Nodes.
     pub nodes: Vec<NodeFacts>,
     /// The ranges from which the former plug-in assigned addresses, for example the cluster CIDR.
@@ -105,9 +109,16 @@ impl<'s> Scene<'s> {
         super::winner(self.state)
     }
 
+    /// Returns whether it is known which configurations the runtime uses. A node is only ready with a configuration, so it has another
+    /// folder if none was found.
+    pub(super) fn has_configurations(&self) -> bool {
+        let is_elsewhere = self.state.configurations.items.is_empty() && self.context.is_ready;
+        self.state.configurations.gap().is_none() && !is_elsewhere
+    }
+
     /// Returns whether it is known that no configuration uses a plug-in.
     pub(super) fn is_unused(&self, kind: &str) -> bool {
-        self.state.configurations.gap().is_none() && !self.used_types.contains(kind)
+        self.has_configurations() && !self.used_types.contains(kind)
     }
 
     /// Returns whether it is known that no Pod has the address.

@@ -181,7 +181,8 @@ fn files(signature: &Signature, scene: &Scene<'_>) -> Vec<Found> {
         })
         .collect();
     for configuration in &scene.state.configurations.items {
-        let path = format!("/etc/cni/net.d/{}", configuration.file);
+        let folder = configuration.folder.as_deref().unwrap_or("/etc/cni/net.d");
+        let path = format!("{folder}/{}", configuration.file);
         let kind = configuration.plugins.iter().find(|kind| signature.types.contains(&kind.as_str()));
         if let Some(kind) = kind.filter(|_| !any(signature.files, &path)) {
             found.push(Found::new(signature, Kind::File, &path, format!("cat {}", quoted(&path))).because(

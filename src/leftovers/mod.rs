@@ -214,7 +214,9 @@ pub fn judge(state: &NodeState, context: &Context) -> Judgement {
     for plugin in Plugin::ALL.into_iter().filter(|plugin| !context.claims(*plugin)) {
         let signature = plugin.signature();
         let mut found = link_judge::found(signature, &scene);
-        found.extend(filter_judge::found(signature, &scene));
+        if plugin != Plugin::KubeRouter || !context.is_k3s {
+            found.extend(filter_judge::found(signature, &scene));
+        }
         // A plug-in without a name of its own on this node has no weak items.
         if found.iter().any(|one| !one.is_weak) {
             leftovers.extend(found.into_iter().map(|Found { leftover, .. }| Leftover { plugin, ..leftover }));
@@ -223,6 +225,12 @@ pub fn judge(state: &NodeState, context: &Context) -> Judgement {
     let mut unchecked = gaps(state);
     leftovers.extend(reference::found(&scene));
     leftovers.extend(sandbox_judge::found(&scene));
+    if !scene.has_configurations() && state.configurations.gap().is_none() {
+        unchecked.push(Unchecked {
+            subject: "network configurations".to_string(),
+            reason: "the Node is ready, but `/etc/cni/net.d` has none: the runtime reads another folder".to_string(),
+        });
+    }
     if context.pod_addresses.is_none() {
         unchecked.push(Unchecked {
             subject: "leases, cached results and hostPort rules".to_string(),

@@ -9,7 +9,7 @@ pub(super) fn found(scene: &Scene<'_>) -> Vec<Leftover> {
     let network = scene.winner().and_then(|winner| winner.network.as_deref());
     let has_meta = scene.winner().is_some_and(is_meta);
     let results = &scene.state.results;
-    let is_other = |of: &str| scene.state.configurations.gap().is_none() && network != Some(of);
+    let is_other = |of: &str| scene.has_configurations() && network != Some(of);
     // A sandbox can have further networks (Multus), whose addresses the API does not show. The result of its first network has an
     // address of the Pod.
     let of_container = |id: &str| {

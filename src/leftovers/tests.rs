@@ -253,6 +253,25 @@ fn incomplete_lists_are_reported() {
 }
 
 #[test]
+fn node_of_k3s_keeps_its_items() {
+    let chain = |name: &str| Chain { name: name.to_string(), is_base: false, rules: vec![] };
+    let table = |name: &str, chains| FilterTable { name: name.to_string(), ..filter(chains) };
+    let mut state = empty();
+    state.links.items.push(link("cni0", "bridge"));
+    state.nft_tables.items = vec![
+        table("nat", vec![chain("CNI-HOSTPORT-DNAT")]),
+        table("filter", vec![chain("KUBE-ROUTER-INPUT")]),
+    ];
+    let all = ["KUBE-ROUTER-INPUT", "cni0", "CNI-HOSTPORT-DNAT"];
+    assert_eq!(names(&state, &context()), all);
+    let k3s = Context { is_ready: true, is_k3s: true, ..context() };
+    let judgement = judge(&state, &k3s);
+    assert_eq!(judgement.leftovers, []);
+    assert_eq!(judgement.unchecked.len(), 1, "{judgement:?}");
+    assert_eq!(judgement.unchecked[0].subject, "network configurations");
+}
+
+#[test]
 fn state_is_the_same_after_json() {
     let mut state = empty();
     state.links.items.push(link("weave", "bridge"));

@@ -1,4 +1,4 @@
-//! Reads the network configurations of the container runtime in `/etc/cni/net.d`.
+//! Reads the network configurations of the container runtime in `/etc/cni/net.d`, or in the folder of K3s if there are none.
 //!
 //! The runtime reads the files with the suffixes `.conf`, `.conflist` and `.json`, in the order of their names (`ConfFiles` in
 //! `libcni/conf.go`, version 1.3). A file that cannot be parsed is an error for containerd 2.4, also if later files are valid.
@@ -10,8 +10,10 @@ use serde_json::{Map, Value};
 
 use super::files::{MOST_NAMES, Opened, content, entries, unopened};
 use super::model::{NetworkConfiguration, Part};
+use crate::host::untrusted_root::Root;
 
-const FOLDER: &str = "/etc/cni/net.d";
+/// The folder of the container runtime, and that of K3s.
+const FOLDERS: [&str; 2] = ["/etc/cni/net.d", "/var/lib/rancher/k3s/agent/etc/cni/net.d"];
 const SUFFIXES: [&str; 3] = ["conf", "conflist", "json"];
 /// Limit for the size of a file.
 const LARGEST: u64 = 1 << 20;
@@ -23,11 +25,24 @@ pub(super) fn read(root: &Opened) -> Part<NetworkConfiguration> {
         Ok(root) => root,
         Err(error) => return unopened(error),
     };
-    let (names, is_cut) = match entries(root, Path::new(FOLDER), MOST_NAMES) {
+    let [own, of_k3s] = FOLDERS;
+    let found = of_folder(root, own);
+    if !found.items.is_empty() || found.gap().is_some() {
+        return found;
+    }
+    let mut found = of_folder(root, of_k3s);
+    for configuration in &mut found.items {
+        configuration.folder = Some(of_k3s.to_string());
+    }
+    found
+}
+
+fn of_folder(root: &Root, folder: &str) -> Part<NetworkConfiguration> {
+    let (names, is_cut) = match entries(root, Path::new(folder), MOST_NAMES) {
         Ok(found) => found,
-        Err(error) => return Part::incomplete(Vec::new(), format!("`{FOLDER}`: {error}")),
+        Err(error) => return Part::incomplete(Vec::new(), format!("`{folder}`: {error}")),
     };
-    let mut gap = is_cut.then(|| format!("`{FOLDER}` contains more than {MOST_NAMES} names"));
+    let mut gap = is_cut.then(|| format!("`{folder}` contains more than {MOST_NAMES} names"));
     let is_read = |path: &Path| {
         let suffix = path.extension().and_then(|suffix| suffix.to_str());
         suffix.is_some_and(|suffix| SUFFIXES.contains(&suffix))
@@ -35,10 +50,10 @@ pub(super) fn read(root: &Opened) -> Part<NetworkConfiguration> {
     let mut found = Vec::new();
     for entry in names.iter().filter(|entry| is_read(Path::new(&entry.name)) && !entry.is_folder) {
         if found.len() >= MOST {
-            gap = Some(format!("`{FOLDER}` contains more than {MOST} configurations"));
+            gap = Some(format!("`{folder}` contains more than {MOST} configurations"));
             break;
         }
-        let path = Path::new(FOLDER).join(&entry.name);
+        let path = Path::new(folder).join(&entry.name);
         let text = content(root, &path, LARGEST);
         found.push(configuration(entry.name.to_string_lossy().into_owned(), text));
     }
@@ -79,7 +94,15 @@ fn configuration(file: String, text: io::Result<Option<Vec<u8>>>) -> NetworkConf
         None
     };
     let inner_types = all.into_iter().filter(|inner| !types.contains(inner)).collect();
-    NetworkConfiguration { file, network, plugins: types, inner_types, bridge: bridge(&whole), fault }
+    NetworkConfiguration {
+        file,
+        folder: None,
+        network,
+        plugins: types,
+        inner_types,
+        bridge: bridge(&whole),
+        fault,
+    }
 }
 
 /// Adds every `type` in a value. `serde_json` limits the depth of values to 128.
@@ -114,6 +137,25 @@ mod tests {
 
     fn read(file: &str, text: &str) -> NetworkConfiguration {
         configuration(file.to_string(), Ok(Some(text.as_bytes().to_vec())))
+    }
+
+    #[test]
+    fn folder_of_k3s_is_read_if_the_other_one_is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = || {
+            let found = super::read(&Root::open(folder.path()));
+            assert_eq!(found.gap(), None);
+            found.items.into_iter().map(|one| (one.file, one.folder)).collect::<Vec<_>>()
+        };
+        let [own, of_k3s] = FOLDERS;
+        assert_eq!(files(), []);
+        for (at, name) in [(of_k3s, "10-flannel.conflist"), (own, "10-calico.conflist")] {
+            let at = folder.path().join(at.trim_start_matches('/'));
+            std::fs::create_dir_all(&at).unwrap();
+            std::fs::write(at.join(name), "{}").unwrap();
+            let expected = if name.contains("flannel") { Some(of_k3s.to_string()) } else { None };
+            assert_eq!(files(), [(name.to_string(), expected)]);
+        }
     }
 
     #[test]

@@ -371,8 +371,11 @@ pub struct TableName {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkConfiguration {
-    /// Name of the file in `/etc/cni/net.d`.
+    /// Name of the file.
     pub file: String,
+    /// Its folder, unless this is `/etc/cni/net.d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
     /// Name of the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use super::cluster_view::ClusterView;
 use super::plugin_traits::{PluginTraits, traits_of};
 use crate::inventory::installer::Installer;
-use crate::inventory::network_plugins::agent;
+use crate::inventory::network_plugins::{agent, is_k3s_with_flannel};
 use crate::inventory::network_settings::UsedRanges;
 use crate::inventory::used_ranges::node_ranges;
 use crate::kube_api::accessors::subject;
@@ -27,6 +27,8 @@ pub struct Present<'v> {
     pub uses_node_ranges: bool,
     /// Ranges for Pods, each with its source.
     pub ranges: UsedRanges,
+    /// Whether K3s runs the plug-in, without a DaemonSet.
+    pub is_built_in: bool,
     /// Agents of the new plug-in that are already in the cluster.
     pub newcomers: Vec<String>,
 }
@@ -39,8 +41,9 @@ impl<'v> Present<'v> {
         let found = if is_same { view.agents().collect() } else { others };
         let mut plugins: BTreeSet<&'static str> = found.iter().map(|(plugin, ..)| *plugin).collect();
         if plugins.is_empty() {
-            // For example, K3s runs Flannel without Pods.
             plugins.extend(view.settings.running.iter().copied().filter(|plugin| *plugin != to));
+            // K3s runs Flannel without Pods.
+            plugins.extend(view.nodes.iter().any(is_k3s_with_flannel).then_some("Flannel"));
         }
         let newcomers = view.daemon_sets.iter().filter(|one| agent(one).is_some_and(|(name, _)| name == to));
         let newcomers = if is_same { Vec::new() } else { newcomers.map(subject).collect() };
@@ -53,6 +56,7 @@ impl<'v> Present<'v> {
             ranges: ranges(view, uses_node_ranges),
             uses_node_ranges,
             plugins,
+            is_built_in: daemon_sets.is_empty() && view.nodes.iter().any(is_k3s_with_flannel),
             daemon_sets,
             newcomers,
         }

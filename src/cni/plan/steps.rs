@@ -183,7 +183,11 @@ impl Change<'_> {
             step("stop-conf", "put a configuration that sorts first and cannot run into `/etc/cni/net.d`, so that no Pod starts half way"),
             step(
                 "old-agent",
-                format!("exclude the node from {} with a label", list_or(&old.subjects(), "the old CNI")),
+                if old.is_built_in {
+                    "restart K3s on the node: `systemctl restart k3s-agent`, on a server `systemctl restart k3s`".to_string()
+                } else {
+                    format!("exclude the node from {} with a label", list_or(&old.subjects(), "the old CNI"))
+                },
             ),
             step(
                 "leftovers",

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::Serialize;
 
 use crate::inventory::installer::Installer;
-use crate::inventory::network_plugins::{agent, wanted};
-use crate::kube_api::accessors::{annotation, is_windows, name, subject};
+use crate::inventory::network_plugins::{agent, is_k3s_or_rke2, is_k3s_with_flannel, wanted};
+use crate::kube_api::accessors::{is_windows, name, subject};
 use crate::kube_api::{Cluster, ClusterError, Collection};
 use crate::leftovers::{Condition, NodeFacts, ObjectFacts, Plugin, Unchecked};
 
@@ -63,6 +63,8 @@ pub struct ClusterFacts {
     pub objects: Vec<ObjectFacts>,
     /// What could not be read.
     pub unchecked: Vec<Unchecked>,
+    /// Names of the Nodes with K3s or RKE2.
+    k3s: BTreeSet<String>,
     /// Whether k3s runs Flannel inside its own process, without a DaemonSet.
     has_flannel_in_k3s: bool,
 }
@@ -74,6 +76,7 @@ impl ClusterFacts {
         let sets: Vec<DaemonSet> = cluster.objects(None, None).await?;
         let mut facts = Self {
             agents: sets.iter().filter_map(agents_of).collect(),
+            k3s: nodes.iter().filter(|node| is_k3s_or_rke2(node)).map(|node| name(node).to_string()).collect(),
             has_flannel_in_k3s: nodes.iter().any(is_k3s_with_flannel),
             nodes: nodes.iter().filter(|node| !is_windows(node)).map(node_facts).collect(),
             ..Self::default()
@@ -124,6 +127,11 @@ impl ClusterFacts {
         plugins
     }
 
+    /// Whether a Node runs K3s or RKE2.
+    pub fn is_k3s(&self, node: &str) -> bool {
+        self.k3s.contains(node)
+    }
+
     /// Whether a Node is ready.
     pub fn is_ready(&self, node: &str) -> bool {
         let found = self.nodes.iter().find(|one| one.name == node);
@@ -147,13 +155,6 @@ fn agents_of(set: &DaemonSet) -> Option<AgentSet> {
         ready: set.status.as_ref().map_or(0, |status| status.number_ready),
         installer: Installer::of(set),
     })
-}
-
-/// k3s starts Flannel unless it is turned off (`--flannel-backend=none`); Flannel then writes its annotations.
-fn is_k3s_with_flannel(node: &Node) -> bool {
-    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-    let is_k3s = info.is_some_and(|info| info.kubelet_version.contains("+k3s"));
-    is_k3s && !annotation(node, "flannel.alpha.coreos.com/backend-type").is_empty()
 }
 
 fn node_facts(node: &Node) -> NodeFacts {

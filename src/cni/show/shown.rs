@@ -120,6 +120,8 @@ fn of_node(facts: &ClusterFacts, read: NodeRead) -> NodeShown {
     let context = Context {
         in_place: facts.in_place(),
         pod_addresses: addresses.map(|addresses| addresses.get(&node).cloned().unwrap_or_default()),
+        is_ready: facts.is_ready(&node),
+        is_k3s: facts.is_k3s(&node),
         nodes: facts.nodes.clone(),
         pod_ranges: facts.pod_ranges(),
     };

@@ -60,6 +60,11 @@ pub const RULES: &[Rule] = &[
         why: "an installer that restores the old plug-in starts its agents again after they were removed",
         judge: installer,
     },
+    Rule {
+        name: "built-in-network",
+        why: "no DaemonSet can be excluded from a node: the old network stays on each node until K3s is restarted there without it",
+        judge: built_in_network,
+    },
 ];
 
 /// Labels that a provider sets on its nodes, and how this provider changes the network.
@@ -244,6 +249,17 @@ fn agent_ports(input: &Input<'_>) -> Option<Observation> {
         Observation::blocks(
             format!("{} needs ports of the nodes that are in use: {}", new.plugin, first_few(&met)),
             "free the ports, or configure other ports in the new CNI",
+        )
+    })
+}
+
+fn built_in_network(input: &Input<'_>) -> Option<Observation> {
+    input.old.is_built_in.then(|| {
+        Observation::accept(
+            "K3s runs Flannel in its own process, and reads network configurations in `/var/lib/rancher/k3s/agent/etc/cni/net.d`",
+            "set `flannel-backend: none` and `disable-network-policy: true` in the configuration of every server. Each node gets this when \
+             K3s restarts there, so restart servers and agents only in their turn. The new CNI must write its configuration to the folder \
+             that the runtime reads then",
         )
     })
 }

@@ -422,6 +422,29 @@ fn actions(plan: &Plan, index: usize, name: &str) -> Vec<String> {
 }
 
 #[test]
+fn flannel_of_k3s_is_no_daemon_set() {
+    let view = changed(|view| {
+        view.daemon_sets.clear();
+        view.settings.running.clear();
+        for node in &mut view.nodes {
+            let annotations = [("flannel.alpha.coreos.com/backend-type".to_string(), "host-gw".to_string())];
+            node.metadata.annotations = Some(annotations.into());
+            let mut status = json!(node.status);
+            status["nodeInfo"] = json!({
+                "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                "kubeletVersion": "v1.34.1+k3s1", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": "",
+            });
+            node.status = typed(&status);
+        }
+    });
+    let plan = made(&view, &manifests("10.100.0.0/16"), Some(Strategy::InPlace));
+    assert_eq!(plan.from.plugins, ["Flannel"]);
+    assert!(plan.findings.iter().any(|one| one.name == "built-in-network" && one.effect == Effect::Accept));
+    assert!(actions(&plan, 0, "old-agent")[0].starts_with("restart K3s"));
+    assert!(!effects(&changed(|_| {})).contains_key("built-in-network"));
+}
+
+#[test]
 fn condition_of_calico_is_cleared() {
     let of = |old: &str, new: &str| {
         let plan = made(&with_old(old), &[daemon_set(new, "new-agent")], Some(Strategy::InPlace));
