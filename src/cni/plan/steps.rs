@@ -254,31 +254,48 @@ impl Change<'_> {
     /// Returns the steps of a node that is replaced.
     fn roll(&self) -> Vec<Step> {
         let node = self.node;
-        let mut steps = Vec::new();
-        if self.role == Role::Canary {
-            steps.push(step(
-                "add",
-                "add one new node, with a taint that keeps Pods away, and start the new agent there",
-            ));
-            steps.push(step("dns", format!("start a Pod of cluster DNS on the new node before other Pods: {DNS_POD}")));
-            steps.push(self.test());
-            steps.push(step("others", "remove the taint, and add the other new nodes in the same way"));
-        }
-        steps.push(step(
-            "taint",
-            format!(
-                "`kubectl taint node {node} netsurgeon.io/replaced=:NoSchedule`; load balancers keep the node"
+        let mut steps = if self.role == Role::Canary { self.add() } else { Vec::new() };
+        steps.extend([
+            step(
+                "load-balancers",
+                format!("`kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers=`, and wait until connections have ended"),
             ),
-        ));
-        steps.push(step(
-            "load-balancers",
-            format!("`kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers=`, and wait until connections have ended"),
-        ));
-        steps.push(step("cordon", format!("`kubectl cordon {node}`")));
-        steps.push(drain_step(node, self.drain));
-        steps.push(step("remove", format!("remove the machine of `{node}` by name; do not lower the size of its group, because the group chooses the machine")));
-        steps.push(self.test());
+            step("cordon", format!("`kubectl cordon {node}`")),
+            drain_step(node, self.drain),
+            step("remove", format!("remove the machine of `{node}` by name; do not lower the size of its group, because the group chooses the machine")),
+            self.test(),
+        ]);
         steps
+    }
+
+    /// Returns the steps with the new nodes, before the first old one is removed.
+    fn add(&self) -> Vec<Step> {
+        let (old, new) = (self.input.old, self.input.new);
+        let workers = self.input.view.nodes.iter().filter(|node| !is_control_plane(node) && !is_windows(node));
+        let workers: Vec<&str> = workers.map(name).collect();
+        vec![
+            step(
+                "add",
+                format!(
+                    "add one new node. It must register with the label that excludes {} (`--node-labels` of the kubelet, or the template of \
+                     its group), because the old agent starts within seconds otherwise; and with a taint that keeps Pods away. Label it \
+                     for {}, and wait until its Pod is ready",
+                    list_or(&old.subjects(), "the old CNI"),
+                    new.subject()
+                ),
+            ),
+            step("dns", format!("start a Pod of cluster DNS on the new node before other Pods: {DNS_POD}")),
+            self.test(),
+            step("others", "remove the taint, and add the other new nodes in the same way"),
+            step(
+                "taint",
+                format!(
+                    "`kubectl taint node {} netsurgeon.io/replaced=:NoSchedule`: evicted Pods start only on new nodes; load balancers keep \
+                     the old ones",
+                    workers.join(" ")
+                ),
+            ),
+        ]
     }
 }
 

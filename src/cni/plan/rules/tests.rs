@@ -388,7 +388,10 @@ fn nodes_change_in_order_with_their_steps() {
     view.nodes[4].spec.as_mut().unwrap().provider_id = Some("aws:///a/i-2".to_string());
     let roll = made(&view, &manifests("10.100.0.0/16"), None);
     assert_eq!((roll.strategy.name, roll.other_strategy.name), (Strategy::Roll, Strategy::InPlace));
-    assert_eq!(names(0, &roll)[..4], ["add", "dns", "test", "others"]);
+    assert_eq!(names(0, &roll)[..6], ["add", "dns", "test", "others", "taint", "load-balancers"]);
+    assert!(actions(&roll, 0, "add")[0].contains("excludes `kube-system/kube-flannel-ds` (`--node-labels`"));
+    assert!(actions(&roll, 0, "taint")[0].starts_with("`kubectl taint node d e netsurgeon.io/replaced=:NoSchedule`"));
+    assert!(actions(&roll, 1, "taint").is_empty(), "all old workers have it");
     let tests = |plan: &Plan, index| actions(plan, index, "test").remove(0);
     let command = |nodes: &str| format!("`netsurgeon network test --image IMAGE --node {nodes} --baseline before.json`");
     for (index, nodes) in [(0, "e"), (1, "e,d"), (2, "e,a")] {
