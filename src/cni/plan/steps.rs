@@ -60,7 +60,7 @@ pub struct NodePlan {
     pub strategy: Strategy,
     /// Pods that the drain evicts.
     pub evicted: Vec<String>,
-    /// Pods of DaemonSets on the Pod network, which the drain does not evict, and which must be recreated.
+    /// Pods of DaemonSets, and static Pods, on the Pod network, which the drain does not evict, and which must be recreated.
     pub recreated: Vec<String>,
     /// Budgets that allow none of these evictions.
     pub blocked_by: Vec<String>,
@@ -113,8 +113,9 @@ fn plan(input: &Input<'_>, node: &Node, drain: &Drain, (role, first): (Role, Opt
     let recreated = input.view.pods.iter().filter(|pod| {
         let is_own = node_of(pod) == name(node) && is_alive(pod);
         let is_on_host = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
-        let of_set = controller(*pod).is_some_and(|owner| owner.kind == "DaemonSet");
-        is_own && !is_on_host && of_set
+        // The owner of a static Pod is its Node.
+        let stays = controller(*pod).is_some_and(|owner| ["DaemonSet", "Node"].contains(&owner.kind.as_str()));
+        is_own && !is_on_host && stays
     });
     let recreated: Vec<String> = recreated.map(subject).collect();
     let strategy = if role == Role::ControlPlane { Strategy::InPlace } else { input.strategy };
@@ -172,7 +173,7 @@ impl Change<'_> {
             0 => "check that no sandbox on the Pod network is left".to_string(),
             count => format!(
                 "stop {} on the Pod network ({}), until no sandbox on the Pod network is left",
-                counted(count, "Pod of a DaemonSet", "Pods of DaemonSets"),
+                counted(count, "Pod that the drain leaves", "Pods that the drain leaves"),
                 first_few(self.recreated)
             ),
         };
@@ -223,6 +224,13 @@ impl Change<'_> {
         steps.push(step(
             "conf",
             format!("remove the configuration that cannot run; `{conf}` must be the first in `/etc/cni/net.d`"),
+        ));
+        steps.push(step(
+            "recreate",
+            format!(
+                "delete every Pod of this node that is not on the host network and has an address of the old network (`kubectl get pods -A \
+                 -o wide --field-selector spec.nodeName={node}`); for a static Pod, move its manifest out of the kubelet's folder and back"
+            ),
         ));
         steps.extend(kube_proxy_step(self.input));
         if self.role == Role::Canary {

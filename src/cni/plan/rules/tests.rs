@@ -353,6 +353,9 @@ fn nodes_change_in_order_with_their_steps() {
         let mut agent = pod("cache", "e");
         agent["metadata"]["ownerReferences"][0]["kind"] = json!("DaemonSet");
         view.pods.push(typed(&agent));
+        let mut fixed = pod("static", "e");
+        fixed["metadata"]["ownerReferences"][0]["kind"] = json!("Node");
+        view.pods.push(typed(&fixed));
     });
     let in_place = made(&view, &manifests("10.100.0.0/16"), None);
     assert_eq!(in_place.strategy.name, Strategy::InPlace);
@@ -373,6 +376,7 @@ fn nodes_change_in_order_with_their_steps() {
         "leftovers",
         "new-agent",
         "conf",
+        "recreate",
         "kube-proxy",
         "dns",
         "test",
@@ -382,7 +386,7 @@ fn nodes_change_in_order_with_their_steps() {
     assert_eq!(names(2, &in_place)[0], "quorum");
     assert_eq!(
         (&in_place.nodes[0].evicted[..], &in_place.nodes[0].recreated[..]),
-        (&["`shop/web-2`".to_string()][..], &["`shop/cache`".to_string()][..])
+        (&["`shop/web-2`".to_string()][..], &["`shop/cache`".to_string(), "`shop/static`".to_string()][..])
     );
     view.nodes[3].spec.as_mut().unwrap().provider_id = Some("aws:///a/i-1".to_string());
     view.nodes[4].spec.as_mut().unwrap().provider_id = Some("aws:///a/i-2".to_string());
