@@ -1,5 +1,6 @@
 //! Reads what network plug-ins store in a cluster, with a client that cannot change it.
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 
 use super::network_plugins::{PLUGINS, SHARED_POLICIES};
@@ -10,6 +11,7 @@ use super::{list, listed_by};
 use crate::controlplane::{API_SERVER, CONTROLLER_MANAGER, flags_in_pods};
 use crate::ip::ServiceCidr;
 use crate::kube_api::{Collection, ReadOnly};
+use crate::wire::yaml::Yaml;
 
 /// A kind of policies that not every CNI enforces, the CNI, and the number of policies.
 pub type PluginPolicies = (&'static str, String, usize);
@@ -96,4 +98,32 @@ pub async fn control_plane_ranges(cluster: &ReadOnly) -> Read<UsedRanges> {
         }
     }
     Ok(taken)
+}
+
+/// Reads the ranges for Pods in kubeadm's configuration.
+pub async fn kubeadm_ranges(cluster: &ReadOnly) -> Read<Vec<ServiceCidr>> {
+    let found: Option<ConfigMap> =
+        cluster.object(Some("kube-system"), "kubeadm-config").await.map_err(unread)?;
+    let config = found.and_then(|found| found.data?.remove("ClusterConfiguration"));
+    Ok(config.map(|config| pod_subnets(&config)).unwrap_or_default())
+}
+
+/// Returns `podSubnet` of a configuration of kubeadm, as calico-node reads it (`extractKubeadmCIDRs` in `startup.go`).
+fn pod_subnets(config: &str) -> Vec<ServiceCidr> {
+    let Ok(yaml) = Yaml::parse(config) else { return Vec::new() };
+    let told = yaml.at(&["networking", "podSubnet"]).and_then(|node| yaml.scalar(node)).unwrap_or_default();
+    told.split(',').filter_map(|range| range.trim().parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_subnets_of_kubeadm_are_read() {
+        let of = |config: &str| pod_subnets(config).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let config = "kind: ClusterConfiguration\nnetworking:\n  podSubnet: 10.244.0.0/16,fd00::/56\n  serviceSubnet: 10.96.0.0/12\n";
+        assert_eq!(of(config), ["10.244.0.0/16", "fd00::/56"]);
+        assert_eq!(of("networking: {}\n"), Vec::<String>::new());
+    }
 }

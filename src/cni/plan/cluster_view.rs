@@ -15,7 +15,7 @@ use crate::controlplane::{CONTROLLER_MANAGER, LocalDetector, document, flags_in_
 use crate::inventory::network_plugins::{agent, wanted};
 use crate::inventory::network_settings::{self, NetworkSettings, UsedRanges};
 use crate::inventory::plugin_reader::{
-    PluginPolicies, control_plane_ranges, objects_in, plugin_policies, settings_sources,
+    PluginPolicies, control_plane_ranges, kubeadm_ranges, objects_in, plugin_policies, settings_sources,
 };
 use crate::inventory::pod::TrimmedPod;
 use crate::inventory::pod_webhooks::{PodWebhooks, admitted_pods};
@@ -25,7 +25,6 @@ use crate::inventory::webhooks::{Webhook, webhooks_for};
 use crate::inventory::{Read, unread, unread_by};
 use crate::ip::ServiceCidr;
 use crate::kube_api::ReadOnly;
-use crate::wire::yaml::Yaml;
 
 /// Flag of the controller manager that turns on its route controller.
 const ROUTES: &str = "configure-cloud-routes";
@@ -139,20 +138,6 @@ async fn detector(cluster: &ReadOnly, daemon_sets: &[DaemonSet]) -> Read<Option<
     }))
 }
 
-async fn kubeadm_ranges(cluster: &ReadOnly) -> Read<Vec<ServiceCidr>> {
-    let found: Option<ConfigMap> =
-        cluster.object(Some("kube-system"), "kubeadm-config").await.map_err(unread)?;
-    let config = found.and_then(|found| found.data?.remove("ClusterConfiguration"));
-    Ok(config.map(|config| pod_subnets(&config)).unwrap_or_default())
-}
-
-/// Returns `podSubnet` of a configuration of kubeadm, as calico-node reads it (`extractKubeadmCIDRs` in `startup.go`).
-fn pod_subnets(config: &str) -> Vec<ServiceCidr> {
-    let Ok(yaml) = Yaml::parse(config) else { return Vec::new() };
-    let told = yaml.at(&["networking", "podSubnet"]).and_then(|node| yaml.scalar(node)).unwrap_or_default();
-    told.split(',').filter_map(|range| range.trim().parse().ok()).collect()
-}
-
 async fn has_route_controller(cluster: &ReadOnly) -> Read<bool> {
     let managers = flags_in_pods(cluster, CONTROLLER_MANAGER, &[ROUTES, "cloud-provider"]).await;
     let managers = managers.map_err(|failure| unread_by(&failure))?;
@@ -162,17 +147,4 @@ async fn has_route_controller(cluster: &ReadOnly) -> Read<bool> {
             flags.get("cloud-provider").is_some_and(|provider| !matches!(provider.as_str(), "" | "external"));
         is_in_tree && flags.get(ROUTES).is_none_or(|value| value != "false")
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pod_subnets_of_kubeadm_are_read() {
-        let of = |config: &str| pod_subnets(config).iter().map(ToString::to_string).collect::<Vec<_>>();
-        let config = "kind: ClusterConfiguration\nnetworking:\n  podSubnet: 10.244.0.0/16,fd00::/56\n  serviceSubnet: 10.96.0.0/12\n";
-        assert_eq!(of(config), ["10.244.0.0/16", "fd00::/56"]);
-        assert_eq!(of("networking: {}\n"), Vec::<String>::new());
-    }
 }
