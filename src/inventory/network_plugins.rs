@@ -220,7 +220,8 @@ pub fn is_k3s_or_rke2(node: &Node) -> bool {
 /// Returns whether K3s runs Flannel on a node, in its own process. K3s starts it unless it is turned off (`--flannel-backend=none`);
 /// Flannel then writes its annotations.
 pub fn is_k3s_with_flannel(node: &Node) -> bool {
-    kubelet_version(node).contains("+k3s") && !annotation(node, "flannel.alpha.coreos.com/backend-type").is_empty()
+    kubelet_version(node).contains("+k3s")
+        && !annotation(node, "flannel.alpha.coreos.com/backend-type").is_empty()
 }
 
 fn kubelet_version(node: &Node) -> &str {

@@ -430,8 +430,9 @@ mod tests {
     #[test]
     fn plug_ins_that_route_services_are_found() {
         let of = |found: NetworkSettings| found.service_proxies.into_iter().collect::<Vec<_>>();
-        let cilium =
-            |on: &str| of(with("cilium-agent", &config_map("cilium-config", &json!({"kube-proxy-replacement": on}))));
+        let cilium = |on: &str| {
+            of(with("cilium-agent", &config_map("cilium-config", &json!({"kube-proxy-replacement": on}))))
+        };
         assert_eq!((cilium("true"), cilium("false")), (vec!["Cilium"], vec![]));
         let felix = json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}});
         assert_eq!(of(with("calico-node", &sources(&[("FelixConfiguration", felix)]))), ["Calico"]);

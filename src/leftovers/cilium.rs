@@ -138,8 +138,7 @@ fn route(route: &Route, scene: &Scene<'_>) -> Option<Reason> {
     let is_of_link = route.link.as_deref().is_some_and(|link| link.starts_with("cilium_"));
     let mut rules = scene.state.policy_rules.items.iter();
     let is_its = OWN_TABLES.contains(&route.table)
-        && (is_of_link
-            || rules.any(|rule| rule.table == route.table && policy_rule(rule, scene).is_some()));
+        && (is_of_link || rules.any(|rule| rule.table == route.table && policy_rule(rule, scene).is_some()));
     if is_its { weak("Cilium uses this routing table") } else { None }
 }
 

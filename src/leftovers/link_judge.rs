@@ -54,7 +54,9 @@ fn routes(signature: &Signature, scene: &Scene<'_>) -> Vec<Found> {
         };
         if let Some(reason) = (signature.route)(route, scene) {
             found.push(item().for_reason(reason));
-        } else if let Some((link, mark)) = route.link.as_deref().and_then(|link| own_links.get_key_value(link)) {
+        } else if let Some((link, mark)) =
+            route.link.as_deref().and_then(|link| own_links.get_key_value(link))
+        {
             // The kernel adds these for every IPv6 link.
             let is_link_local = route.to.to_string() == "fe80::/64" || route.to.to_string() == "ff00::/8";
             if !is_link_local {

@@ -228,7 +228,8 @@ pub fn judge(state: &NodeState, context: &Context) -> Judgement {
     if !scene.has_configurations() && state.configurations.gap().is_none() {
         unchecked.push(Unchecked {
             subject: "network configurations".to_string(),
-            reason: "the Node is ready, but `/etc/cni/net.d` has none: the runtime reads another folder".to_string(),
+            reason: "the Node is ready, but `/etc/cni/net.d` has none: the runtime reads another folder"
+                .to_string(),
         });
     }
     if context.pod_addresses.is_none() {

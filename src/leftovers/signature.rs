@@ -229,11 +229,13 @@ pub(super) const fn resources(group: &'static str) -> ObjectMark {
 }
 
 /// The custom resource definitions of an API group in which another program has some, too.
-pub(super) const fn resources_except(
-    group: &'static str,
-    except: &'static [&'static str],
-) -> ObjectMark {
-    ObjectMark { kind: "CustomResourceDefinition", namespaces: &[], name: Pattern::Between("", group), except }
+pub(super) const fn resources_except(group: &'static str, except: &'static [&'static str]) -> ObjectMark {
+    ObjectMark {
+        kind: "CustomResourceDefinition",
+        namespaces: &[],
+        name: Pattern::Between("", group),
+        except,
+    }
 }
 
 /// An item that a judge found.

@@ -8,7 +8,8 @@ use super::signature::{
 };
 use super::*;
 use crate::node_state::{
-    CachedResult, Chain, FilterBackend, FilterTable, Lease, Link, NetworkConfiguration, Part, PolicyRule, Route, Rule,
+    CachedResult, Chain, FilterBackend, FilterTable, Lease, Link, NetworkConfiguration, Part, PolicyRule,
+    Route, Rule,
 };
 
 /// A node with nothing on it.
@@ -214,7 +215,11 @@ fn further_networks_of_a_live_sandbox_are_not_listed() {
     state.results.items = vec![result("live", "first", "10.244.0.7"), result("live", "macvlan", "192.0.2.7")];
     assert_eq!(names(&state, &live), Vec::<String>::new());
     state.configurations.items = vec![winner("bridge")];
-    assert_eq!(names(&state, &live), ["/var/lib/cni/networks/macvlan/192.0.2.8"], "no result for its sandbox");
+    assert_eq!(
+        names(&state, &live),
+        ["/var/lib/cni/networks/macvlan/192.0.2.8"],
+        "no result for its sandbox"
+    );
     let listed = names(&state, &context());
     assert_eq!(listed.len(), 3, "no Pod has the address of the sandbox: {listed:?}");
 }

@@ -114,7 +114,8 @@ fn plan(input: &Input<'_>, node: &Node, drain: &Drain, (role, first): (Role, Opt
         let is_own = node_of(pod) == name(node) && is_alive(pod);
         let is_on_host = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
         // The owner of a static Pod is its Node.
-        let stays = controller(*pod).is_some_and(|owner| ["DaemonSet", "Node"].contains(&owner.kind.as_str()));
+        let stays =
+            controller(*pod).is_some_and(|owner| ["DaemonSet", "Node"].contains(&owner.kind.as_str()));
         is_own && !is_on_host && stays
     });
     let recreated: Vec<String> = recreated.map(subject).collect();
@@ -181,7 +182,10 @@ impl Change<'_> {
             step("cordon", format!("`kubectl cordon {node}`")),
             drain_step(node, self.drain),
             step("sandboxes", others),
-            step("stop-conf", "put a configuration that sorts first and cannot run into `/etc/cni/net.d`, so that no Pod starts half way"),
+            step(
+                "stop-conf",
+                "put a configuration that sorts first and cannot run into `/etc/cni/net.d`, so that no Pod starts half way",
+            ),
             step(
                 "old-agent",
                 if old.is_built_in {
@@ -223,7 +227,9 @@ impl Change<'_> {
         }
         steps.push(step(
             "conf",
-            format!("remove the configuration that cannot run; `{conf}` must be the first in `/etc/cni/net.d`"),
+            format!(
+                "remove the configuration that cannot run; `{conf}` must be the first in `/etc/cni/net.d`"
+            ),
         ));
         steps.push(step(
             "recreate",
@@ -234,7 +240,10 @@ impl Change<'_> {
         ));
         steps.extend(kube_proxy_step(self.input));
         if self.role == Role::Canary {
-            steps.push(step("dns", format!("start a Pod of cluster DNS on the node before other Pods: {DNS_POD}")));
+            steps.push(step(
+                "dns",
+                format!("start a Pod of cluster DNS on the node before other Pods: {DNS_POD}"),
+            ));
         }
         steps.push(self.test());
         steps.push(step("uncordon", format!("`kubectl uncordon {node}`")));
@@ -279,7 +288,8 @@ impl Change<'_> {
     /// Returns the steps with the new nodes, before the first old one is removed.
     fn add(&self) -> Vec<Step> {
         let (old, new) = (self.input.old, self.input.new);
-        let workers = self.input.view.nodes.iter().filter(|node| !is_control_plane(node) && !is_windows(node));
+        let workers =
+            self.input.view.nodes.iter().filter(|node| !is_control_plane(node) && !is_windows(node));
         let workers: Vec<&str> = workers.map(name).collect();
         vec![
             step(
@@ -404,7 +414,10 @@ pub fn after(input: &Input<'_>, findings: &[Finding]) -> Vec<Step> {
     }
     steps.push(step("remove", format!("delete the objects of {old}: custom resources first, then APIServices, operator and CRDs; keep CRDs that the new CNI uses")));
     if restores {
-        steps.push(step("resume", format!("resume the installer, and check that it does not create the objects of {old} again")));
+        steps.push(step(
+            "resume",
+            format!("resume the installer, and check that it does not create the objects of {old} again"),
+        ));
     }
     steps
 }

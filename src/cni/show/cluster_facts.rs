@@ -76,7 +76,11 @@ impl ClusterFacts {
         let sets: Vec<DaemonSet> = cluster.objects(None, None).await?;
         let mut facts = Self {
             agents: sets.iter().filter_map(agents_of).collect(),
-            k3s: nodes.iter().filter(|node| is_k3s_or_rke2(node)).map(|node| name(node).to_string()).collect(),
+            k3s: nodes
+                .iter()
+                .filter(|node| is_k3s_or_rke2(node))
+                .map(|node| name(node).to_string())
+                .collect(),
             has_flannel_in_k3s: nodes.iter().any(is_k3s_with_flannel),
             nodes: nodes.iter().filter(|node| !is_windows(node)).map(node_facts).collect(),
             ..Self::default()

@@ -319,7 +319,8 @@ fn host_ports(spec: &PodSpec) -> Vec<(u16, String)> {
 /// Returns whether Cilium's operator watches for Pods of cluster DNS without a CiliumEndpoint. The default interval is 15 s; the chart
 /// writes 0 for `operator.unmanagedPodWatcher.restart=false`.
 fn deletes_unmanaged(entries: &[Entry<'_>]) -> bool {
-    !entry(entries, "unmanaged-pod-watcher-interval").is_some_and(|interval| matches!(interval.trim(), "0" | "0s"))
+    !entry(entries, "unmanaged-pod-watcher-interval")
+        .is_some_and(|interval| matches!(interval.trim(), "0" | "0s"))
 }
 
 /// Returns the ports of the plug-in that its manifests need not declare.

@@ -207,14 +207,15 @@ fn kube_proxy_range(input: &Input<'_>) -> Option<Observation> {
                 )
             })
         }
-        "NodeCIDR" => {
-            (!input.new.uses_node_ranges).then(|| {
-                Observation::accept(
-                    format!("kube-proxy detects local traffic by `spec.podCIDR` of the Node, which {} does not use", input.new.plugin),
-                    format!("set `detectLocalMode: ClusterCIDR` with the new range, {restart}"),
-                )
-            })
-        }
+        "NodeCIDR" => (!input.new.uses_node_ranges).then(|| {
+            Observation::accept(
+                format!(
+                    "kube-proxy detects local traffic by `spec.podCIDR` of the Node, which {} does not use",
+                    input.new.plugin
+                ),
+                format!("set `detectLocalMode: ClusterCIDR` with the new range, {restart}"),
+            )
+        }),
         mode => {
             let is_old =
                 |links: &str| detector.by.starts_with(links) || links.starts_with(detector.by.as_str());

@@ -77,7 +77,8 @@ fn ranges_come_from_kubeadm_and_from_nodes() {
     assert!(plan.findings.iter().any(|one| one.name == "shared-range"), "{plan:?}");
     assert!(!effects(&view).contains_key("shared-range"), "the manifests have another range");
     let cilium = |ipam: &str| {
-        let data = json!({"ipam": ipam, "kube-proxy-replacement": "false", "cluster-pool-ipv4-cidr": "10.7.0.0/16"});
+        let data =
+            json!({"ipam": ipam, "kube-proxy-replacement": "false", "cluster-pool-ipv4-cidr": "10.7.0.0/16"});
         let config = json!({"kind": "ConfigMap", "metadata": {"name": "cilium-config"}, "data": data});
         [daemon_set("cilium-agent", "cilium"), config]
     };
@@ -394,10 +395,15 @@ fn nodes_change_in_order_with_their_steps() {
     assert_eq!((roll.strategy.name, roll.other_strategy.name), (Strategy::Roll, Strategy::InPlace));
     assert_eq!(names(0, &roll)[..6], ["add", "dns", "test", "others", "taint", "load-balancers"]);
     assert!(actions(&roll, 0, "add")[0].contains("excludes `kube-system/kube-flannel-ds` (`--node-labels`"));
-    assert!(actions(&roll, 0, "taint")[0].starts_with("`kubectl taint node d e netsurgeon.io/replaced=:NoSchedule`"));
+    assert!(
+        actions(&roll, 0, "taint")[0]
+            .starts_with("`kubectl taint node d e netsurgeon.io/replaced=:NoSchedule`")
+    );
     assert!(actions(&roll, 1, "taint").is_empty(), "all old workers have it");
     let tests = |plan: &Plan, index| actions(plan, index, "test").remove(0);
-    let command = |nodes: &str| format!("`netsurgeon network test --image IMAGE --node {nodes} --baseline before.json`");
+    let command = |nodes: &str| {
+        format!("`netsurgeon network test --image IMAGE --node {nodes} --baseline before.json`")
+    };
     for (index, nodes) in [(0, "e"), (1, "e,d"), (2, "e,a")] {
         assert!(tests(&in_place, index).starts_with(&command(nodes)), "{}", tests(&in_place, index));
     }
