@@ -127,6 +127,7 @@ impl Newcomer {
     }
 
     /// Returns the plug-in as it is in a cluster with these ranges in kubeadm's configuration: calico-node prefers them to its default.
+    #[must_use]
     pub fn with_kubeadm(&self, ranges: &[ServiceCidr]) -> Self {
         let mut new = self.clone();
         let has_default = new.ranges.iter().any(|(at, _)| at == DEFAULT_OF_CALICO);

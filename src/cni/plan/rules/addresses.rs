@@ -99,7 +99,8 @@ fn shared_range(input: &Input<'_>) -> Option<Observation> {
 }
 
 fn two_networks(input: &Input<'_>) -> Option<Observation> {
-    input.overlap.is_empty().then(|| {
+    let is_other = !input.old.plugins.contains(input.new.plugin);
+    (is_other && input.overlap.is_empty()).then(|| {
         Observation::accept(
             format!(
                 "until the last node has changed, Pods of {} and Pods of {} are in two networks",
