@@ -28,7 +28,7 @@ impl<'a> UnreachablePods<'a> {
             let is_silent = cell.passed == 0 && cell.fault().is_some_and(is_silence);
             if is_silent { &mut pairs } else { &mut reached }.insert((from, to, is_ipv6(key)));
         }
-        let pairs = &pairs - &reached;
+        let pairs: Vec<_> = pairs.difference(&reached).copied().collect();
         let cut_off =
             nodes.into_iter().filter(|node| reached.iter().all(|(from, ..)| from != node)).collect();
         let both = pairs.into_iter().flat_map(|(from, to, six)| [(from, to, six), (to, from, six)]);
