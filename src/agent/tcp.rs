@@ -15,6 +15,8 @@ use super::{Answers, Fault, Identity, Seen, Way};
 const TRANSFER: Duration = Duration::from_secs(8);
 /// The number of failed connections to a Service after which further ones say nothing new.
 const MOST_FAILURES: u16 = 3;
+/// The time after which one failed connection is enough: a reply must not be later than the collector waits.
+const ENOUGH: Duration = Duration::from_secs(8);
 /// The longest line of an answer, in bytes.
 const LONGEST_LINE: u64 = 512;
 
@@ -94,8 +96,9 @@ pub(super) async fn who(identity: &Identity, to: SocketAddr, tries: u8) -> Seen 
 /// Asks the agents behind an address who they are.
 pub(super) async fn spread(identity: &Identity, to: SocketAddr, count: u16) -> Seen {
     let (mut answers, mut failed, mut first) = (BTreeMap::<String, Answers>::new(), 0_u16, None);
+    let started = Instant::now();
     for _ in 0..count {
-        if failed >= MOST_FAILURES {
+        if failed >= MOST_FAILURES || failed > 0 && started.elapsed() > ENOUGH {
             break;
         }
         // Loss has a probe of its own.

@@ -31,7 +31,7 @@ const TRIES: u8 = 3;
 const ALL_ENDPOINTS: usize = 10;
 /// The number of connections to a Service for each endpoint: with ten endpoints, the chance to miss one is 1 in 140 million.
 const CONNECTIONS_PER_ENDPOINT: u16 = 20;
-/// The number of connections to a node port.
+/// The number of connections to a node port with many endpoints.
 const CONNECTIONS_TO_PORT: u16 = 12;
 /// The number of connections to a Service with many endpoints.
 const CONNECTIONS: u16 = 60;
@@ -318,10 +318,11 @@ impl Round<'_> {
             if let (addresses, Some(port)) = &self.targets.service
                 && has_family(addresses)
             {
-                // `pod-to-service` shows whether each endpoint answers; here it is the way through the other node.
-                let all = self.endpoints.clone();
-                let expectation = Expectation::Endpoints { all, is_complete: false, source: None };
-                let (at, count) = (SocketAddr::new(target, *port), CONNECTIONS_TO_PORT);
+                // Endpoints that the other node does not know yet would hide that it does not reach them.
+                let (all, complete) = (self.endpoints.clone(), self.connections_to_all());
+                let expectation =
+                    Expectation::Endpoints { all, is_complete: complete.is_some(), source: None };
+                let (at, count) = (SocketAddr::new(target, *port), complete.unwrap_or(CONNECTIONS_TO_PORT));
                 let (ask, what) = (Ask::Spread { to: at, count }, format!("{count} connections to TCP {at}"));
                 push(Path::NodePort, Role::Host, Transport::Tcp, ask, &what, expectation);
             }
@@ -338,13 +339,18 @@ impl Round<'_> {
         }
     }
 
+    /// Returns the number of connections that reach each endpoint of a Service; `None` if there are too many endpoints.
+    fn connections_to_all(&self) -> Option<u16> {
+        let count =
+            u16::try_from(self.endpoints.len()).ok().filter(|_| self.endpoints.len() <= ALL_ENDPOINTS)?;
+        Some(count.saturating_mul(CONNECTIONS_PER_ENDPOINT).max(1))
+    }
+
     fn to_services(&self, from: usize, probes: &mut Vec<Probe>) {
         let Some(member) = self.members.get(from) else { return };
         let all = &self.endpoints;
-        let is_complete = all.len() <= ALL_ENDPOINTS;
-        let per_endpoint =
-            u16::try_from(all.len()).unwrap_or(u16::MAX).saturating_mul(CONNECTIONS_PER_ENDPOINT);
-        let count = if is_complete { per_endpoint.max(1) } else { CONNECTIONS };
+        let complete = self.connections_to_all();
+        let (is_complete, count) = (complete.is_some(), complete.unwrap_or(CONNECTIONS));
         for cluster_ip in &self.targets.service.0 {
             let at = SocketAddr::new(*cluster_ip, self.ports.0);
             for (path, role) in [(Path::PodToService, Role::Pod), (Path::NodeToService, Role::Host)] {

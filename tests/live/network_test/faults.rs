@@ -236,7 +236,7 @@ async fn faults_of_the_cni_configuration_are_found() {
 
     // A half-written file that sorts first is worse than none.
     std::fs::write(world.nodes[1].host().path("/etc/cni/net.d/00-half.conflist"), "{").unwrap();
-    let found = world.test(&format!("{QUICK} --patience 8s"));
+    let found = world.test(&format!("{QUICK} --patience 20s"));
     let all = failures(&found);
     has(&all, "agent node-2  pod not-started", &[]);
     has(&all, "new-pod node-2   not-started", &[]);
