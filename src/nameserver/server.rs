@@ -102,8 +102,8 @@ impl Server {
     }
 
     /// Queries the records of a name with recursion over UDP, as most clients do. Only for a test of the path: the answer is not
-    /// protected against forgery. The query is sent once, and `limit` is the time for its answer. Returns `None` if the answer is truncated (`TC`, RFC 1035, section 4.1.1), so
-    /// that a client must ask again over TCP.
+    /// protected against forgery. The query is sent once, and `limit` is the time for its answer. Returns `None` if the answer is
+    /// truncated (`TC`, RFC 1035, section 4.1.1), so that a client must ask again over TCP.
     pub async fn resolve_over_udp(
         &self,
         name: &str,

@@ -40,7 +40,7 @@ fn socket(folder: &FilePath, node: usize) -> PathBuf {
 
 /// No test: the process with the agents. Each listens at its address, and reads questions from a socket.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the process with the agents of the other tests"]
+#[ignore = "the process with the agents of the other tests: needs them to start it, with `NETSURGEON_AGENTS_FOLDER`"]
 async fn agents_of_a_simulation() {
     let (Ok(folder), Ok(count)) = (std::env::var(FOLDER), std::env::var(COUNT)) else { return };
     let (mut agents, places) = (tokio::task::JoinSet::new(), Arc::new(Semaphore::new(PLACES)));
